@@ -1,0 +1,124 @@
+"""Columns: what a user writes in SQL for a stream, a table or an outlet, parsed.
+
+SQLite itself is the parser: the columns are declared to an empty database in memory, which
+then tells their names and types. The dialect is thereby exactly the one that will run.
+"""
+
+import re
+import sqlite3
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+from headrace.errors import DefinitionError
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+"""Names that every engine takes as they are; short enough for PostgreSQL with our suffixes."""
+
+NOT_OF_A_STREAM = re.compile(
+    r"\b(PRIMARY\s+KEY|UNIQUE|CHECK|REFERENCES|DEFAULT|COLLATE|GENERATED|CONSTRAINT)\b",
+    re.IGNORECASE,
+)
+
+
+class Type(Enum):
+    """A column's type: SQLite's strict types, the same everywhere."""
+
+    INTEGER = "INTEGER"
+    REAL = "REAL"
+    TEXT = "TEXT"
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """Name Arrow's type for it; integers have 64 bits everywhere."""
+        return {
+            Type.INTEGER: pa.int64(),
+            Type.REAL: pa.float64(),
+            Type.TEXT: pa.string(),
+        }[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column."""
+
+    name: str
+    type: Type
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a stream, a table or an outlet, in order, and the SQL they came from."""
+
+    sql: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names, in order."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """Their Arrow schema."""
+        return pa.schema(
+            [pa.field(c.name, c.type.arrow, nullable=not c.required) for c in self.columns]
+        )
+
+
+def check_name(name: str, of: str) -> str:
+    """Return `name`, or refuse it."""
+    if not NAME.fullmatch(name) or name.startswith(("headrace", "sqlite", "pg_")):
+        raise DefinitionError(
+            f"{of}: {name!r} is not a name that every engine takes",
+            hint="Use lower-case letters, digits and _, a letter first, at most 48, "
+            "and not beginning with headrace, sqlite or pg_.",
+        )
+    return name
+
+
+def parse_table(sql: str, of: str) -> Columns:
+    """Parse a table's columns: anything that SQLite allows in a strict table."""
+    try:
+        with sqlite3.connect(":memory:") as scratch:
+            scratch.execute(f"CREATE TABLE t ({sql}) STRICT")
+            described = scratch.execute(
+                "SELECT name, type, \"notnull\", pk FROM pragma_table_info('t') ORDER BY cid"
+            ).fetchall()
+    except sqlite3.Error as error:
+        raise DefinitionError(
+            f"{of}: these columns do not make a table: {error}",
+            hint="Write them as in CREATE TABLE: 'phone TEXT NOT NULL, contestant INTEGER'; "
+            f"types are {', '.join(t.value for t in Type)}.",
+        ) from error
+    return Columns(
+        sql=sql,
+        columns=tuple(
+            Column(name=check_name(name, of), type=_type(of, name, type_), required=bool(nn or pk))
+            for name, type_, nn, pk in described
+        ),
+    )
+
+
+def parse_tuple(sql: str, of: str) -> Columns:
+    """Parse the columns of a stream or an outlet: names, types and NOT NULL."""
+    found = NOT_OF_A_STREAM.search(sql)
+    if found:
+        raise DefinitionError(
+            f"{of}: {found.group(0).upper()} has no meaning here",
+            hint="A stream or an outlet has names, types and NOT NULL; keys and constraints "
+            "belong to a table.",
+        )
+    return parse_table(sql, of)
+
+
+def _type(of: str, name: str, declared: str) -> Type:
+    try:
+        return Type(declared.upper())
+    except ValueError:
+        raise DefinitionError(
+            f"{of}: column {name} has the type {declared}",
+            hint=f"Use one of {', '.join(t.value for t in Type)}.",
+        ) from None

@@ -1,0 +1,113 @@
+"""The command line, and the only place that wires concrete parts.
+
+May import every room. Each module adds its commands to the parser; this one reads the flags,
+loads the configuration, runs the command and prints errors.
+"""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headrace import config
+from headrace.cli import settings
+from headrace.cli.command import Command, Context
+from headrace.errors import Exit, HeadraceError
+
+DESCRIPTION = """\
+Headrace: streaming ETL for polystores.
+
+Kafka collects tuples, Spark batches them into a transactional core, and what the core commits
+is moved into PostgreSQL whole and once. One dataflow is one Python file; see docs/ and
+examples/leaderboard.py.
+"""
+
+EPILOG = """\
+configuration:
+  headrace.toml < environment HEADRACE_* < flags. `headrace config` prints what is in force.
+
+exit codes:
+  0 done   1 failed   2 configuration or definition   3 not running
+  4 something is missing on this machine   5 refused   70 a bug in Headrace   130 interrupted
+"""
+
+
+def commands() -> list[Command]:
+    """List every command, in the order of the help page."""
+    return [*settings.COMMANDS]
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser with all commands."""
+    top = argparse.ArgumentParser(
+        prog="headrace",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    groups = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in commands():
+        sub = groups.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.description,
+            epilog="examples:\n" + "\n".join(f"  {line}" for line in command.examples),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.arguments(sub)
+        _shared_flags(sub)
+        sub.set_defaults(command=command)
+    return top
+
+
+def _shared_flags(sub: argparse.ArgumentParser) -> None:
+    shared = sub.add_argument_group("everywhere")
+    shared.add_argument("--config", type=Path, metavar="FILE", help="configuration file to read")
+    shared.add_argument("--home", metavar="DIR", help="data folder (HEADRACE_HOME)")
+    shared.add_argument(
+        "--flow", action="append", default=[], metavar="FILE", help="a file that defines dataflows"
+    )
+    shared.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a configuration key"
+    )
+    shared.add_argument("--debug", action="store_true", help="show tracebacks")
+
+
+def _flags(arguments: argparse.Namespace) -> dict[str, str]:
+    flags = config.flags_from(arguments.set)
+    if arguments.home:
+        flags["home"] = arguments.home
+    if arguments.flow:
+        flags["flows"] = config.joined_paths(arguments.flow)
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the return value is the process's exit code."""
+    arguments = parser().parse_args(argv)
+    run: Callable[[Context], int] = arguments.command.run
+    try:
+        loaded = config.load(_flags(arguments), file=arguments.config)
+        return run(Context(arguments=arguments, loaded=loaded))
+    except HeadraceError as error:
+        return _report(error, error.exit, debug=arguments.debug)
+    except KeyboardInterrupt:
+        print("headrace: interrupted", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return Exit.OK
+    except Exception as error:  # noqa: BLE001 - the last place that can say something
+        what = HeadraceError(
+            f"this is a bug in Headrace: {type(error).__name__}: {error}",
+            hint="Run it again with --debug and report what it prints.",
+        )
+        return _report(what, Exit.BUG, debug=arguments.debug)
+
+
+def _report(error: HeadraceError, code: Exit, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"headrace: {error.what}\n  {error.hint}", file=sys.stderr)
+    return code

@@ -1,0 +1,378 @@
+"""Configuration: `headrace.toml` < environment `HEADRACE_*` < flags.
+
+The only module that reads the environment. Every key is a field below; its default, its help
+and its check stand beside it, and `docs/configuration.md` is held against them by a test.
+"""
+
+import dataclasses
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_origin, get_type_hints
+from urllib.parse import urlsplit, urlunsplit
+
+from headrace.errors import ConfigError
+
+PREFIX = "HEADRACE_"
+FILE_NAME = "headrace.toml"
+FILE_VARIABLE = PREFIX + "CONFIG"
+
+TYPE_NAMES = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    Path: "a path",
+    tuple: "a list of paths",
+}
+
+
+def option(
+    default: Any, help_text: str, *, secret: bool = False, least: float | None = None
+) -> Any:
+    """Declare one key: its default, what it is for, and the least value it may have."""
+    return dataclasses.field(
+        default=default, metadata={"help": help_text, "secret": secret, "least": least}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """The Kafka broker that collects and routes tuples."""
+
+    bootstrap: str = option(
+        "", "host:port of a broker that is there already; empty: `up` starts one"
+    )
+    host: str = option("127.0.0.1", "the address that the local broker listens on")
+    port: int = option(0, "the port of the local broker; 0: a free one", least=0)
+    memory_mb: int = option(512, "heap of the local broker", least=128)
+    topic_partitions: int = option(2, "partitions of a topic that the engine creates", least=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    """The PostgreSQL that results are moved into."""
+
+    url: str = option(
+        "",
+        "postgresql://... of a server that is there already; empty: `up` starts one",
+        secret=True,
+    )
+    host: str = option("127.0.0.1", "the address that the local PostgreSQL listens on")
+    port: int = option(0, "the port of the local PostgreSQL; 0: a free one", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Spark's driver and the core's writer."""
+
+    master: str = option("local[*]", "the Spark master")
+    memory_mb: int = option(1024, "heap of Spark's driver", least=512)
+    batch_rows_max: int = option(10_000, "tuples in one atomic batch, at most", least=1)
+    trigger_ms: int = option(100, "time between two looks at Kafka", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """How the engine sends staged batches to the warehouse."""
+
+    every_ms: int = option(500, "time between two pushes while there is something to send", least=1)
+    batches_max: int = option(1_000, "batches in one push, at most", least=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The REST API."""
+
+    host: str = option("127.0.0.1", "the address that the API listens on")
+    port: int = option(0, "the port of the API; 0: a free one", least=0)
+    key: str = option(
+        "", "the key that callers show; empty: the one `up` made in the data folder", secret=True
+    )
+    query_timeout_ms: int = option(30_000, "how long one query may run", least=1)
+    query_rows_max: int = option(100_000, "rows in one answer, at most", least=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Supervisor:
+    """How `up` looks after its children."""
+
+    ready_timeout_s: int = option(120, "how long a part may take to become ready", least=1)
+    restarts_max: int = option(
+        5, "deaths in a row, without a minute of health between, that stop the stack", least=0
+    )
+    log_mb_max: int = option(32, "size of one part's log before it is turned over", least=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Testing:
+    """For tests only."""
+
+    crash_at: str = option("", "the crash point at which the engine ends itself, POINT[:TIMES]")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All that is in force."""
+
+    home: Path = option(Path(".headrace"), "the data folder")
+    jars: Path = option(Path("~/.cache/headrace/jars"), "where the jars are kept")
+    flows: tuple[Path, ...] = option((), "the files that define dataflows")
+    broker: Broker = dataclasses.field(default_factory=Broker)
+    warehouse: Warehouse = dataclasses.field(default_factory=Warehouse)
+    engine: Engine = dataclasses.field(default_factory=Engine)
+    push: Push = dataclasses.field(default_factory=Push)
+    api: Api = dataclasses.field(default_factory=Api)
+    supervisor: Supervisor = dataclasses.field(default_factory=Supervisor)
+    testing: Testing = dataclasses.field(default_factory=Testing)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One configuration key, as declared."""
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    secret: bool
+    least: float | None
+
+    @property
+    def variable(self) -> str:
+        """Name the environment variable that sets it."""
+        return PREFIX + self.name.upper().replace(".", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration, and where each of its keys came from."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+    def lines(self) -> list[tuple[str, str, str]]:
+        """List (key, value, origin), secrets hidden."""
+        return [
+            (key.name, shown(key, value_of(self.config, key.name)), self.origins[key.name])
+            for key in KEYS.values()
+        ]
+
+
+def _keys(section: Any, prefix: str = "") -> list[Key]:
+    found = []
+    hints = get_type_hints(section)
+    for field in dataclasses.fields(section):
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            found += _keys(hint, prefix + field.name + ".")
+        else:
+            found.append(
+                Key(
+                    name=prefix + field.name,
+                    type=get_origin(hint) or hint,
+                    default=field.default,
+                    **field.metadata,
+                )
+            )
+    return found
+
+
+KEYS: dict[str, Key] = {key.name: key for key in _keys(Config)}
+VARIABLES: dict[str, Key] = {key.variable: key for key in KEYS.values()}
+
+
+def value_of(config: Config, name: str) -> Any:
+    """Give the value of the key called `name`."""
+    value: Any = config
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def shown(key: Key, value: Any) -> str:
+    """Write a value as `headrace config` prints it: as TOML, without secrets."""
+    if isinstance(value, tuple):
+        return json.dumps([str(item) for item in value])
+    if isinstance(value, Path):
+        return json.dumps(str(value))
+    if key.secret and value:
+        return json.dumps(hidden(value))
+    return json.dumps(value)
+
+
+def hidden(secret: str) -> str:
+    """Hide a secret; of a URL only the password."""
+    parts = urlsplit(secret)
+    if not parts.hostname:
+        return "***"
+    user = f"{parts.username}:***@" if parts.password else ""
+    port = f":{parts.port}" if parts.port else ""
+    return urlunsplit(parts._replace(netloc=f"{user}{parts.hostname}{port}"))
+
+
+def load(
+    flags: Mapping[str, str] | None = None,
+    *,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Read file, environment and flags, each over the one before."""
+    environment = os.environ if environment is None else environment
+    values: dict[str, Any] = {key.name: key.default for key in KEYS.values()}
+    origins = {key.name: "default" for key in KEYS.values()}
+
+    def take(name: str, raw: Any, origin: str, parse: Callable[[Key, Any, str], Any]) -> None:
+        if name not in KEYS:
+            raise ConfigError(f"{origin}: there is no key {name}", hint=_nearest(name))
+        values[name] = _checked(KEYS[name], parse(KEYS[name], raw, origin), origin)
+        origins[name] = origin
+
+    path = _file(file, environment)
+    if path is not None:
+        for name, raw in _flattened(_toml(path)):
+            take(name, raw, str(path), _from_toml)
+    for variable, raw in environment.items():
+        if variable.startswith(PREFIX) and variable != FILE_VARIABLE:
+            known = VARIABLES.get(variable)
+            name = known.name if known else variable.removeprefix(PREFIX).lower()
+            take(name, raw, f"environment {variable}", _from_text)
+    for name, raw in (flags or {}).items():
+        take(name, raw, f"flag {name}", _from_text)
+
+    base = path.parent if path is not None else Path.cwd()
+    for name in ("home", "jars"):
+        values[name] = _absolute(values[name], base if origins[name] == str(path) else Path.cwd())
+    flows_base = base if origins["flows"] == str(path) else Path.cwd()
+    values["flows"] = tuple(_absolute(flow, flows_base) for flow in values["flows"])
+    return Loaded(config=_built(Config, values), origins=origins)
+
+
+def _file(file: Path | None, environment: Mapping[str, str]) -> Path | None:
+    named = file or (Path(environment[FILE_VARIABLE]) if FILE_VARIABLE in environment else None)
+    if named is None:
+        here = Path.cwd() / FILE_NAME
+        return here if here.is_file() else None
+    if not named.is_file():
+        raise ConfigError(
+            f"the configuration file {named} is not there",
+            hint=f"Create it, or leave out --config and {FILE_VARIABLE}.",
+        )
+    return named.absolute()
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}", hint="Mend that line.") from error
+
+
+def _flattened(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found += _flattened(value, f"{prefix}{name}.")
+        else:
+            found.append((prefix + name, value))
+    return found
+
+
+def _from_toml(key: Key, raw: Any, origin: str) -> Any:
+    if key.type is tuple and isinstance(raw, list) and all(isinstance(item, str) for item in raw):
+        return tuple(Path(item) for item in raw)
+    if key.type is Path and isinstance(raw, str):
+        return Path(raw)
+    if type(raw) is key.type:
+        return raw
+    raise _bad(key, raw, origin)
+
+
+def _from_text(key: Key, raw: str, origin: str) -> Any:
+    if key.type is tuple:
+        return tuple(Path(item) for item in raw.split(os.pathsep) if item)
+    if key.type is bool:
+        if raw.lower() not in ("true", "false"):
+            raise _bad(key, raw, origin)
+        return raw.lower() == "true"
+    try:
+        return key.type(raw)
+    except ValueError:
+        raise _bad(key, raw, origin) from None
+
+
+def _checked(key: Key, value: Any, origin: str) -> Any:
+    if key.least is not None and value < key.least:
+        raise ConfigError(
+            f"{origin}: {key.name} is {value}, and must be at least {key.least}",
+            hint=f"{key.name}: {key.help} (default: {shown(key, key.default)}).",
+        )
+    if key.name.endswith(".port") and value > 65_535:
+        raise ConfigError(
+            f"{origin}: {key.name} is {value}, and ports end at 65535",
+            hint="Give a port between 1 and 65535, or 0 for a free one.",
+        )
+    return value
+
+
+def _bad(key: Key, raw: Any, origin: str) -> ConfigError:
+    value = "***" if key.secret else repr(raw)
+    return ConfigError(
+        f"{origin}: {key.name} is {value}, and must be {TYPE_NAMES[key.type]}",
+        hint=f"{key.name}: {key.help} (default: {shown(key, key.default)}).",
+    )
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, KEYS, n=1)
+    guess = f"Did you mean {near[0]}? " if near else ""
+    return f"{guess}`headrace config` lists every key."
+
+
+def _absolute(path: Path, base: Path) -> Path:
+    expanded = path.expanduser()
+    return expanded if expanded.is_absolute() else base / expanded
+
+
+def _built(section: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
+    hints = get_type_hints(section)
+    return section(
+        **{
+            field.name: (
+                _built(hints[field.name], values, prefix + field.name + ".")
+                if dataclasses.is_dataclass(hints[field.name])
+                else values[prefix + field.name]
+            )
+            for field in dataclasses.fields(section)
+        }
+    )
+
+
+def flags_from(settings: Sequence[str]) -> dict[str, str]:
+    """Read `--set KEY=VALUE` flags."""
+    flags = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(
+                f"--set {setting}: there is no value",
+                hint="Write --set KEY=VALUE, as in --set api.port=8080.",
+            )
+        flags[name.strip()] = value.strip()
+    return flags
+
+
+def joined_paths(paths: Sequence[str]) -> str:
+    """Write a list of paths as one value of a flag or a variable."""
+    return os.pathsep.join(paths)
+
+
+def child_environment(overrides: Mapping[str, Any]) -> dict[str, str]:
+    """Make the environment of a child: this one's, with configuration keys set on top."""
+    unknown = overrides.keys() - KEYS.keys()
+    assert not unknown, unknown
+    return {**os.environ, **{KEYS[name].variable: str(value) for name, value in overrides.items()}}

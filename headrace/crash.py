@@ -1,0 +1,45 @@
+"""Crash points: the places before and after a durable write where a test may end the process.
+
+A point does nothing unless configured: `testing.crash_at = "push.commit.after:2"` kills the
+process with SIGKILL when that point is reached for the second time.
+"""
+
+import os
+import signal
+from enum import Enum
+
+from headrace.errors import ConfigError
+
+
+class Point(Enum):
+    """Every place where a crash would leave something half done, were it not for the protocol."""
+
+    CORE_COMMIT_BEFORE = "core.commit.before"
+    CORE_COMMIT_AFTER = "core.commit.after"
+    PUSH_COPY_AFTER = "push.copy.after"
+    PUSH_COMMIT_BEFORE = "push.commit.before"
+    PUSH_COMMIT_AFTER = "push.commit.after"
+    PUSH_FORGET_AFTER = "push.forget.after"
+
+
+class CrashPoints:
+    """Counts down to the one crash that was asked for, if any."""
+
+    def __init__(self, crash_at: str = "") -> None:
+        name, _, times = crash_at.partition(":")
+        try:
+            self._point = Point(name) if crash_at else None
+            self._left = int(times or "1")
+        except ValueError:
+            raise ConfigError(
+                f"testing.crash_at: {crash_at!r} is not a crash point",
+                hint="Use POINT or POINT:TIMES, with one of: " + ", ".join(p.value for p in Point),
+            ) from None
+
+    def reached(self, point: Point) -> None:
+        """Say that `point` was reached; does not return when it is the one to crash at."""
+        if point is not self._point:
+            return
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
