@@ -1,0 +1,209 @@
+"""The core: one SQLite database, one writer at a time, one commit for all that a batch does."""
+
+import sqlite3
+import threading
+import traceback
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import pyarrow as pa
+
+from etl_procs import dead_letters, ledger, staging
+from etl_procs.access import Access
+from etl_procs.batch import ARRIVAL, REASON, Arrived, Batch
+from etl_procs.errors import CoreError, DefinitionChanged, ProcedureFailed
+from etl_procs.model import Dataflow, Procedure, Table
+from etl_procs.transaction import Transaction
+from headrace.clock import Clock
+from headrace.crash import CrashPoints, Point
+from headrace.errors import HeadraceError
+
+# A short writer of another process holds the lock for milliseconds; ten seconds is a fault.
+BUSY_TIMEOUT_MS = 10_000
+
+
+def core_path(home: Path) -> Path:
+    """Name the core's file in a data folder."""
+    return home / "core" / "partition-0.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became of one batch."""
+
+    batch: int
+    tuples: int
+    dead_letters: int
+    staged: int
+
+
+class Core:
+    """The writer of one core. Its methods may be called from any thread, one at a time."""
+
+    def __init__(self, path: Path, *, clock: Clock, crash: CrashPoints) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._lock = threading.Lock()
+        self._clock = clock
+        self._crash = crash
+        self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        self._access = Access(path)
+        # The batch that this engine believes each dataflow to be at: the ledger is compared to it.
+        self._at: dict[str, int] = {}
+
+    def open(self, dataflows: Iterable[Dataflow]) -> None:
+        """Make what is missing, and refuse definitions that are not what the core holds."""
+        statements = files("etl_procs").joinpath("schema.sql").read_text(encoding="utf-8")
+        with self._lock, self._commit():
+            for statement in statements.split(";\n"):
+                self._connection.execute(statement)
+            if self._connection.execute("SELECT 1 FROM headrace_core").fetchone() is None:
+                self._connection.execute("INSERT INTO headrace_core VALUES (?)", [_new_id()])
+            for dataflow in dataflows:
+                for table in dataflow.tables.values():
+                    self._make(table)
+                ledger.enter(self._connection, dataflow)
+                self._at[dataflow.name] = ledger.last_batch(self._connection, dataflow.name)
+
+    def close(self) -> None:
+        """Close the file; what was committed stays."""
+        with self._lock:
+            self._access.close()
+            self._connection.close()
+
+    def positions(self, dataflow: str, topic: str) -> dict[int, int]:
+        """Tell the next offset of each partition of a topic."""
+        with self._lock:
+            return ledger.positions(self._connection, dataflow, topic)
+
+    def run(self, procedure: Procedure, arrived: Arrived) -> Committed | None:
+        """Run `procedure` on what arrived, as the next batch; None if all of it was done before.
+
+        One commit holds the ledger's step, the positions, the tables' changes, the staged rows
+        and the dead letters. If it raises, nothing of this batch is there.
+        """
+        stream = procedure.takes
+        with self._lock, self._commit(Point.CORE_COMMIT_BEFORE, Point.CORE_COMMIT_AFTER):
+            batch = self._at[procedure.dataflow] + 1
+            ledger.step(self._connection, procedure, batch)
+            done = ledger.positions(self._connection, procedure.dataflow, stream.topic)
+            fresh = arrived.after(done)
+            if not fresh.tuples.num_rows:
+                self._connection.execute("ROLLBACK")
+                return None
+            next_offsets = fresh.next_positions()
+            ledger.move(self._connection, procedure.dataflow, stream.topic, next_offsets)
+            committed = self._execute(procedure, fresh, batch)
+        self._at[procedure.dataflow] = batch
+        return committed
+
+    def forget(self, dataflow: str, through: int) -> int:
+        """Drop staged batches that a warehouse has confirmed; tell how many blobs that were."""
+        with self._lock, self._commit():
+            return staging.forget(self._connection, dataflow, through)
+
+    def _execute(self, procedure: Procedure, fresh: Arrived, batch: int) -> Committed:
+        decoded = fresh.decoded()
+        tuples = decoded.select(procedure.takes.columns.names)
+        transaction = Transaction(self._connection, procedure, self._access.check)
+        self._call(procedure, transaction, Batch(procedure.takes, batch, tuples))
+        refused = pa.concat_tables([fresh.undecoded(), _rejected(decoded, transaction.rejected)])
+        at = self._clock.now().isoformat()
+        dead_letters.add(self._connection, procedure.takes, batch, refused, at)
+        staged = 0
+        for outlet in procedure.gives:
+            tables = transaction.emitted.get(outlet.name)
+            if tables:
+                table = pa.concat_tables(tables)
+                staging.add(self._connection, outlet, batch, table)
+                staged += table.num_rows
+        return Committed(batch, fresh.tuples.num_rows, refused.num_rows, staged)
+
+    def _call(self, procedure: Procedure, transaction: Transaction, batch: Batch) -> None:
+        try:
+            procedure.body(transaction, batch)
+        except (HeadraceError, sqlite3.OperationalError):
+            raise  # the core's own: a full disk is not the procedure's fault
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            raise ProcedureFailed(
+                f"procedure {procedure.dataflow}.{procedure.name} failed on batch {batch.id}: "
+                f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})",
+                hint="Nothing of the batch was kept. Mend the procedure and start the engine "
+                "again: it takes the same tuples.",
+            ) from error
+
+    def _make(self, table: Table) -> None:
+        held = self._connection.execute(
+            "SELECT columns FROM headrace_tables WHERE name = ?", [table.name]
+        ).fetchone()
+        if held is None:
+            self._connection.execute(f"CREATE TABLE {table.name} ({table.columns.sql}) STRICT")
+            places = ", ".join("?" for _ in table.columns.columns)
+            insert = f"INSERT INTO {table.name} VALUES ({places})"  # noqa: S608 - a checked name
+            self._connection.executemany(insert, table.rows)
+            self._connection.execute(
+                "INSERT INTO headrace_tables VALUES (?, ?)", [table.name, table.columns.sql]
+            )
+        elif held[0].split() != table.columns.sql.split():
+            raise DefinitionChanged(
+                f"table {table.name} is declared as ({table.columns.sql}), "
+                f"and the core holds ({held[0]})",
+                hint="Declare it as it was, give the new one another name, or start over with "
+                "`headrace reset`.",
+            )
+
+    @contextmanager
+    def _commit(self, before: Point | None = None, after: Point | None = None) -> Iterator[None]:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+            if not self._connection.in_transaction:
+                return
+            if before:
+                self._crash.reached(before)
+            self._connection.execute("COMMIT")
+            if after:
+                self._crash.reached(after)
+        except sqlite3.Error as error:
+            raise _failure(error) from error
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def _rejected(decoded: pa.Table, rejected: dict[int, str]) -> pa.Table:
+    """Take the rejected tuples out of a batch, each with its reason."""
+    indexes = sorted(rejected)
+    taken = decoded.take(pa.array(indexes, pa.int64()))
+    reasons = pa.array([rejected[index] for index in indexes], pa.string())
+    return taken.set_column(ARRIVAL.get_field_index(REASON), ARRIVAL.field(REASON), reasons)
+
+
+def _failure(error: sqlite3.Error) -> CoreError:
+    if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+        return CoreError(
+            "the disk that holds the core is full",
+            hint="Free some room; nothing was half-written, and the engine goes on from there.",
+        )
+    if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+        return CoreError(
+            f"another process held the core's write lock for {BUSY_TIMEOUT_MS // 1000} s",
+            hint="Find who has the file open for writing: `fuser` on the core's file tells.",
+        )
+    return CoreError(
+        f"the core's database said: {error}",
+        hint="Nothing was half-written. If it says that the file is malformed, restore the "
+        "data folder from a backup.",
+    )

@@ -1,0 +1,77 @@
+"""The ledger: which batch each procedure has committed, and which positions that consumed.
+
+Order and exactly-once rest on `step`: it moves a procedure from batch b-1 to b inside the
+transaction of batch b, or fails. Whoever comes second changes nothing.
+"""
+
+import sqlite3
+from collections.abc import Mapping
+
+from etl_procs.errors import Superseded
+from etl_procs.model import Dataflow, Procedure
+
+ENTER = "INSERT OR IGNORE INTO headrace_ledger VALUES (:dataflow, :procedure, 0)"
+
+STEP = """\
+UPDATE headrace_ledger SET batch = :batch
+WHERE dataflow = :dataflow AND procedure = :procedure AND batch = :batch - 1"""
+
+# A batch of a dataflow is done when the last of its procedures has done it.
+LAST_BATCH = "SELECT coalesce(min(batch), 0) FROM headrace_ledger WHERE dataflow = :dataflow"
+
+POSITIONS = """\
+SELECT partition, next_offset FROM headrace_positions
+WHERE dataflow = :dataflow AND topic = :topic"""
+
+MOVE = """\
+INSERT INTO headrace_positions VALUES (:dataflow, :topic, :partition, :next_offset)
+ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset
+WHERE excluded.next_offset > next_offset"""
+
+
+def enter(connection: sqlite3.Connection, dataflow: Dataflow) -> None:
+    """Give each procedure of a dataflow its place in the ledger, before its first batch."""
+    for procedure in dataflow.procedures.values():
+        connection.execute(ENTER, {"dataflow": dataflow.name, "procedure": procedure.name})
+
+
+def last_batch(connection: sqlite3.Connection, dataflow: str) -> int:
+    """Tell the last batch that a dataflow has done; 0 before the first."""
+    (batch,) = connection.execute(LAST_BATCH, {"dataflow": dataflow}).fetchone()
+    return int(batch)
+
+
+def step(connection: sqlite3.Connection, procedure: Procedure, batch: int) -> None:
+    """Move `procedure` from the batch before to `batch`, or refuse."""
+    moved = connection.execute(
+        STEP, {"dataflow": procedure.dataflow, "procedure": procedure.name, "batch": batch}
+    )
+    if moved.rowcount != 1:
+        raise Superseded(
+            f"procedure {procedure.dataflow}.{procedure.name} is not at batch {batch - 1}: "
+            f"another engine has committed batch {batch}",
+            hint="Only one engine can run a dataflow on this data folder; stop one of them. "
+            "Nothing was changed by this one.",
+        )
+
+
+def positions(connection: sqlite3.Connection, dataflow: str, topic: str) -> dict[int, int]:
+    """Tell the next offset of each partition of a topic; a partition not yet read has none."""
+    return dict(connection.execute(POSITIONS, {"dataflow": dataflow, "topic": topic}))
+
+
+def move(
+    connection: sqlite3.Connection, dataflow: str, topic: str, next_offsets: Mapping[int, int]
+) -> None:
+    """Record the positions that a batch has consumed."""
+    for partition, next_offset in next_offsets.items():
+        moved = connection.execute(
+            MOVE,
+            {
+                "dataflow": dataflow,
+                "topic": topic,
+                "partition": partition,
+                "next_offset": next_offset,
+            },
+        )
+        assert moved.rowcount == 1, "positions only move forward"

@@ -1,0 +1,74 @@
+"""Loading: the dataflows that a user's files define."""
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from etl_procs.model import Dataflow
+from headrace.errors import DefinitionError, HeadraceError
+
+
+def load(paths: Sequence[Path]) -> dict[str, Dataflow]:
+    """Import each file and give the dataflows in it, checked, by name."""
+    if not paths:
+        raise DefinitionError(
+            "no dataflow is configured",
+            hint='Name the files that define them: flows = ["my_flow.py"] in headrace.toml, '
+            "or --flow my_flow.py.",
+        )
+    found: dict[str, Dataflow] = {}
+    tables: dict[str, str] = {}
+    for path in paths:
+        for dataflow in _dataflows(path):
+            if dataflow.name in found:
+                raise DefinitionError(
+                    f"{path}: dataflow {dataflow.name} is defined twice",
+                    hint="Give one of them another name.",
+                )
+            dataflow.check()
+            found[dataflow.name] = dataflow
+            for table in dataflow.tables:
+                if tables.setdefault(table, dataflow.name) != dataflow.name:
+                    raise DefinitionError(
+                        f"{path}: table {table} is declared by {tables[table]} "
+                        f"and by {dataflow.name}, and tables are shared",
+                        hint="Rename one; or declare it once and import it from there.",
+                    )
+    return found
+
+
+def _dataflows(path: Path) -> list[Dataflow]:
+    spec = importlib.util.spec_from_file_location(f"headrace_flow_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise DefinitionError(
+            f"{path} is not a Python file that is there",
+            hint="Name the .py file that defines the dataflow.",
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except HeadraceError as error:
+        raise type(error)(f"{path}: {error.what}", hint=error.hint) from error
+    except Exception as error:
+        line = next(
+            (
+                f.lineno
+                for f in reversed(traceback.extract_tb(error.__traceback__))
+                if f.filename == str(path)
+            ),
+            None,
+        )
+        raise DefinitionError(
+            f"{path}{f':{line}' if line else ''}: {type(error).__name__}: {error}",
+            hint="Mend the file; it must be importable.",
+        ) from error
+    flows = [value for value in vars(module).values() if isinstance(value, Dataflow)]
+    if not flows:
+        raise DefinitionError(
+            f"{path} defines no dataflow",
+            hint='Make one at the top level of the file: flow = Dataflow("my_flow").',
+        )
+    return flows

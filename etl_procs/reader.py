@@ -1,0 +1,79 @@
+"""Readers: any process may read a committed state of the core; the writer is never blocked."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from etl_procs import dead_letters, ledger, staging
+from etl_procs.model import Outlet
+from headrace.errors import NotRunning
+
+
+class Snapshot:
+    """One committed state of the core, the same for as long as it is open."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        # The first read opens the snapshot: from here on, nothing newer is seen.
+        (self.core_id,) = connection.execute("SELECT id FROM headrace_core").fetchone()
+
+    def batch(self, dataflow: str) -> int:
+        """Tell the last batch that a dataflow has committed; 0 before the first."""
+        return ledger.last_batch(self._connection, dataflow)
+
+    def positions(self, dataflow: str, topic: str) -> dict[int, int]:
+        """Tell the next offset of each partition of a topic."""
+        return ledger.positions(self._connection, dataflow, topic)
+
+    def staged(self, outlet: Outlet, after: int, through: int) -> Iterator[staging.StagedBatch]:
+        """Read what the batches of (after, through] gave to `outlet`, in order."""
+        return staging.between(self._connection, outlet, after=after, through=through)
+
+    def waiting(self, dataflow: str) -> tuple[int, int]:
+        """Count the batches and rows that wait for the warehouse."""
+        return staging.waiting(self._connection, dataflow)
+
+    def dead_letters(self) -> Iterable[dead_letters.DeadLetter]:
+        """List every dead letter, oldest first."""
+        return dead_letters.all_of(self._connection)
+
+    def dead_letter_reasons(self) -> list[tuple[str, str, int]]:
+        """Count dead letters by dataflow and reason."""
+        return dead_letters.reasons(self._connection)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Opens snapshots of the core at `path`; one connection each, so threads need no care."""
+
+    path: Path
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Open the state that is committed now."""
+        connection = self._connect()
+        try:
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("BEGIN")
+            try:
+                snapshot = Snapshot(connection)
+            except sqlite3.OperationalError as error:
+                raise self._absent(error) from error
+            yield snapshot
+        finally:
+            connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            # rw, not ro: a reader may have to recover the log of a writer that was killed.
+            return sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=rw", uri=True)
+        except sqlite3.OperationalError as error:
+            raise self._absent(error) from error
+
+    def _absent(self, error: sqlite3.Error) -> NotRunning:
+        return NotRunning(
+            f"there is no core to read at {self.path}: {error}",
+            hint="Start the engine once: `headrace up`.",
+        )

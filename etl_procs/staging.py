@@ -1,0 +1,69 @@
+"""Staging: what a batch gives to an outlet, kept until the warehouse has it."""
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from etl_procs.model import Outlet
+from headrace import arrow
+
+INSERT = """\
+INSERT INTO headrace_staged (dataflow, batch, outlet, row_count, data)
+VALUES (:dataflow, :batch, :outlet, :row_count, :data)"""
+
+RANGE = """\
+SELECT batch, data FROM headrace_staged
+WHERE dataflow = :dataflow AND outlet = :outlet AND batch > :after AND batch <= :through
+ORDER BY batch"""
+
+FORGET = "DELETE FROM headrace_staged WHERE dataflow = :dataflow AND batch <= :through"
+
+WAITING = """\
+SELECT count(DISTINCT batch), coalesce(sum(row_count), 0) FROM headrace_staged
+WHERE dataflow = :dataflow"""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    """What one batch gave to one outlet."""
+
+    batch: int
+    table: pa.Table
+
+
+def add(connection: sqlite3.Connection, outlet: Outlet, batch: int, table: pa.Table) -> None:
+    """Stage what `batch` gives to `outlet`."""
+    connection.execute(
+        INSERT,
+        {
+            "dataflow": outlet.dataflow,
+            "batch": batch,
+            "outlet": outlet.name,
+            "row_count": table.num_rows,
+            "data": arrow.to_bytes(table),
+        },
+    )
+
+
+def between(
+    connection: sqlite3.Connection, outlet: Outlet, *, after: int, through: int
+) -> Iterator[StagedBatch]:
+    """Read what the batches of (after, through] gave to `outlet`, in order."""
+    for batch, data in connection.execute(
+        RANGE,
+        {"dataflow": outlet.dataflow, "outlet": outlet.name, "after": after, "through": through},
+    ):
+        yield StagedBatch(batch, arrow.from_bytes(data))
+
+
+def forget(connection: sqlite3.Connection, dataflow: str, through: int) -> int:
+    """Drop what a warehouse has confirmed; tell how many blobs that were."""
+    return connection.execute(FORGET, {"dataflow": dataflow, "through": through}).rowcount
+
+
+def waiting(connection: sqlite3.Connection, dataflow: str) -> tuple[int, int]:
+    """Count the batches and rows that wait for the warehouse."""
+    batches, rows = connection.execute(WAITING, {"dataflow": dataflow}).fetchone()
+    return batches, rows
