@@ -1,0 +1,57 @@
+"""What can go wrong between the core and a warehouse.
+
+HeadraceError
+├── NotRunning
+│   └── Away            the warehouse cannot be used just now; the same attempt may succeed later
+├── WarehouseError      the warehouse will say the same again until somebody acts
+└── Refused
+    ├── Drift           the warehouse's tables are not those that the dataflow defines
+    └── LedgerMismatch  the warehouse's ledger does not continue from this core
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from headrace.errors import HeadraceError, NotRunning, Refused
+
+
+class Away(NotRunning):
+    """The warehouse cannot be used just now: gone, restarting, full, or in a deadlock."""
+
+
+class WarehouseError(HeadraceError):
+    """The warehouse refused, and will again until somebody acts."""
+
+
+class Drift(Refused):
+    """The warehouse's tables are not those that the dataflow defines."""
+
+
+class LedgerMismatch(Refused):
+    """The warehouse's ledger does not continue from this core."""
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Tell a failure that may pass (`Away`) from one that will not (`WarehouseError`)."""
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        # PostgreSQL's word for it: the server's state, not what it was asked to do. Covers lost
+        # connections, restarts, deadlocks, serialization failures and full disks.
+        raise Away(
+            f"{doing}: the warehouse could not do it: {_said(error)}",
+            hint="Check that PostgreSQL runs and takes connections; nothing was half-done, "
+            "and trying again is safe.",
+        ) from error
+    except psycopg.Error as error:
+        raise WarehouseError(
+            f"{doing}: the warehouse refused: {_said(error)}",
+            hint="Mend what it says; nothing was half-done, and trying again is safe.",
+        ) from error
+
+
+def _said(error: psycopg.Error) -> str:
+    return error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__

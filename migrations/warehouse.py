@@ -1,0 +1,117 @@
+"""The warehouse's side: connections, and one table for each outlet in the dataflow's schema."""
+
+from typing import LiteralString
+
+import psycopg
+from psycopg import sql
+
+from etl_procs.columns import Type
+from etl_procs.model import Dataflow, Outlet
+from migrations import ledger
+from migrations.errors import Drift, translated
+
+Connection = psycopg.Connection[tuple[object, ...]]
+
+TYPES: dict[Type, LiteralString] = {
+    Type.INTEGER: "bigint",
+    Type.REAL: "double precision",
+    Type.TEXT: "text",
+}
+
+# Whoever prepares takes this lock first: CREATE ... IF NOT EXISTS alone fails when two engines
+# start at once. The number is "headrace" in ASCII.
+PREPARE_LOCK: LiteralString = "SELECT pg_advisory_xact_lock(7522525836635890533)"
+
+CREATE_SCHEMA: LiteralString = "CREATE SCHEMA IF NOT EXISTS {schema}"
+CREATE_TABLE: LiteralString = "CREATE TABLE IF NOT EXISTS {table} ({columns})"
+
+COLUMNS: LiteralString = """\
+SELECT attname, format_type(atttypid, atttypmod), attnotnull
+FROM pg_attribute
+JOIN pg_class ON pg_class.oid = attrelid AND relkind IN ('r', 'p')
+JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE nspname = %(schema)s AND relname = %(table)s AND attnum > 0 AND NOT attisdropped
+ORDER BY attnum"""
+
+# A server that vanished without a word is noticed within half a minute, not within two hours.
+CONNECT_TIMEOUT_S = 5
+KEEPALIVES_IDLE_S = 10
+KEEPALIVES_INTERVAL_S = 5
+TCP_USER_TIMEOUT_MS = 30_000
+
+
+def connect(url: str, *, application: str) -> Connection:
+    """Connect in autocommit mode: what must hold together says so by a transaction block."""
+    with translated("connecting to the warehouse"):
+        return psycopg.connect(
+            url,
+            autocommit=True,
+            application_name=application,
+            client_encoding="utf8",
+            connect_timeout=CONNECT_TIMEOUT_S,
+            keepalives_idle=KEEPALIVES_IDLE_S,
+            keepalives_interval=KEEPALIVES_INTERVAL_S,
+            tcp_user_timeout=TCP_USER_TIMEOUT_MS,
+        )
+
+
+def table_of(outlet: Outlet) -> sql.Identifier:
+    """Name an outlet's table."""
+    return sql.Identifier(outlet.dataflow, outlet.name)
+
+
+def prepare(connection: Connection, dataflow: Dataflow) -> None:
+    """Make what a dataflow lacks in the warehouse, all or nothing, and refuse drift."""
+    with translated(f"preparing the tables of {dataflow.name}"), connection.transaction():
+        connection.execute(PREPARE_LOCK)
+        ledger.create(connection)
+        ledger.enter(connection, dataflow.name)
+        connection.execute(sql.SQL(CREATE_SCHEMA).format(schema=sql.Identifier(dataflow.name)))
+        for outlet in dataflow.outlets.values():
+            connection.execute(_create_table(outlet))
+        check(connection, dataflow)
+
+
+def check(connection: Connection, dataflow: Dataflow) -> None:
+    """Refuse tables that are not as the dataflow defines them, naming each column."""
+    found = [line for outlet in dataflow.outlets.values() for line in _drift(connection, outlet)]
+    if found:
+        raise Drift(
+            f"the warehouse's tables are not those of dataflow {dataflow.name}: "
+            + "; ".join(found),
+            hint="Change the outlet's definition, or ALTER the table in the warehouse, so that "
+            "both say the same. Nothing was moved.",
+        )
+
+
+def _create_table(outlet: Outlet) -> sql.Composed:
+    return sql.SQL(CREATE_TABLE).format(
+        table=table_of(outlet),
+        columns=sql.SQL(", ").join(
+            sql.SQL("{name} {type}{required}").format(
+                name=sql.Identifier(column.name),
+                type=sql.SQL(TYPES[column.type]),
+                required=sql.SQL(" NOT NULL" if column.required else ""),
+            )
+            for column in outlet.columns.columns
+        ),
+    )
+
+
+def _drift(connection: Connection, outlet: Outlet) -> list[str]:
+    rows = connection.execute(COLUMNS, {"schema": outlet.dataflow, "table": outlet.name})
+    there = {str(name): _described(str(type_), bool(required)) for name, type_, required in rows}
+    defined = {c.name: _described(TYPES[c.type], c.required) for c in outlet.columns.columns}
+    of = f"{outlet.dataflow}.{outlet.name}"
+    if not there:
+        return [f"{of} is not a table there"]
+    return [
+        f"{of}.{name} is defined as {defined.get(name, 'nothing')} "
+        f"and is {there.get(name, 'not there')}"
+        for name in [*defined, *(name for name in there if name not in defined)]
+        if defined.get(name) != there.get(name)
+    ]
+
+
+def _described(type_: str, required: bool) -> str:
+    return f"{type_} NOT NULL" if required else type_
