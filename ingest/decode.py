@@ -1,0 +1,81 @@
+"""Decoding: a Kafka record's bytes into typed columns, in Spark, or the reason why not.
+
+A tuple is one JSON object in UTF-8. It is parsed as a variant, which refuses what from_json lets
+through or changes in silence: single quotes, a key twice, half a surrogate pair, a number where a
+text is declared.
+"""
+
+from functools import reduce
+
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from etl_procs.batch import OFFSET, PARTITION, REASON, VALUE
+from etl_procs.columns import Column, Type
+from etl_procs.model import Stream
+
+TEXT, DOCUMENT = "_text", "_document"
+
+SHOWN_CHARACTERS = 100
+"""How much of a value its reason quotes; the dead letter holds all of its bytes."""
+
+# The kinds of a JSON value, as Spark names them, that fit each type; as LIKE patterns.
+FITTING = {
+    Type.INTEGER: ("BIGINT",),
+    Type.REAL: ("BIGINT", "DOUBLE", "DECIMAL%"),
+    Type.TEXT: ("STRING",),
+}
+VARIANT_TYPES = {Type.INTEGER: "bigint", Type.REAL: "double", Type.TEXT: "string"}
+
+
+def decoded(records: DataFrame, stream: Stream) -> DataFrame:
+    """Turn Kafka records into what the core takes: position, bytes, reason, and the columns."""
+    text = F.col("value").cast("string")
+    parsed = records.withColumn(TEXT, F.when(F.is_valid_utf8(text), text)).withColumn(
+        DOCUMENT, F.try_parse_json(TEXT)
+    )
+    columns = stream.columns.columns
+    return parsed.select(
+        F.col("partition").alias(PARTITION),
+        F.col("offset").alias(OFFSET),
+        F.col("value").alias(VALUE),
+        F.coalesce(_reason_of_document(), *map(_reason_of_column, columns)).alias(REASON),
+        *(
+            F.try_variant_get(DOCUMENT, f"$.{c.name}", VARIANT_TYPES[c.type]).alias(c.name)
+            for c in columns
+        ),
+    )
+
+
+def _reason_of_document() -> Expression:
+    # JSON parsers stop after the first document. Inside an array of two, it must be the first.
+    alone = F.json_array_length(F.concat(F.lit("["), TEXT, F.lit(",0]"))) == 2
+    return (
+        F.when(F.col("value").isNull(), F.lit("no value: a tombstone is not a tuple"))
+        .when(F.col(TEXT).isNull(), F.lit("not UTF-8"))
+        .when(F.col(DOCUMENT).isNull() | ~F.coalesce(alone, F.lit(False)), F.lit("not JSON"))
+        .when(~F.schema_of_variant(DOCUMENT).startswith("OBJECT<"), F.lit("not a JSON object"))
+    )
+
+
+def _reason_of_column(column: Column) -> Expression:
+    field = F.try_variant_get(DOCUMENT, f"$.{column.name}", "variant")
+    kind = F.schema_of_variant(field)
+    absent = kind.isNull() | (kind == "VOID")
+    fits = reduce(Expression.__or__, (kind.like(pattern) for pattern in FITTING[column.type]))
+    reason = F.when(
+        ~absent & ~fits,
+        F.concat(
+            F.lit(f"{column.name} is no {column.type.value} but "),
+            kind,
+            F.lit(": "),
+            F.substring(F.to_json(field), 1, SHOWN_CHARACTERS),
+        ),
+    )
+    if column.required:
+        reason = reason.when(absent, F.lit(f"{column.name} is missing"))
+    if column.type is Type.TEXT:
+        text = F.try_variant_get(DOCUMENT, f"$.{column.name}", "string")
+        reason = reason.when(F.instr(text, "\0") > 0, F.lit(f"{column.name} holds a NUL character"))
+    return reason

@@ -1,0 +1,32 @@
+"""The Spark session: started with our jars, quiet, on loopback, in UTC."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from headrace.config import Engine
+
+
+def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSession:
+    """Start Spark's driver in a child JVM; `scratch` holds what it may lose."""
+    log4j = files("ingest").joinpath("log4j2.properties")
+    builder = (
+        SparkSession.builder.appName("headrace")
+        .master(engine.master)
+        .config("spark.jars", ",".join(str(jar) for jar in jars))
+        .config("spark.driver.memory", f"{engine.memory_mb}m")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j}")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
+    if engine.master.startswith("local"):
+        builder = builder.config("spark.driver.host", "127.0.0.1").config(
+            "spark.driver.bindAddress", "127.0.0.1"
+        )
+    return builder.getOrCreate()
