@@ -1,0 +1,337 @@
+"""The push: what is staged reaches the warehouse whole, once and in order, whoever dies when."""
+
+import math
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+import shop
+from psycopg.conninfo import conninfo_to_dict
+
+from etl_procs.model import Dataflow
+from headrace.clock import SystemClock
+from headrace.crash import CrashPoints, Point
+from headrace.errors import NotRunning, Refused
+from migrations import ledger, warehouse
+from migrations.errors import Away, Drift, LedgerMismatch, WarehouseError, translated
+from migrations.push import Push, Pushed
+from migrations.pusher import Pusher
+
+PUSH_ONCE = Path(__file__).parent / "push_once.py"
+SALES = "SELECT id, price, note FROM shop.sales ORDER BY id"
+
+
+@pytest.fixture
+def connection(warehouse_url: str) -> Iterator[warehouse.Connection]:
+    with warehouse.connect(warehouse_url, application="test") as opened:
+        warehouse.prepare(opened, shop.flow)
+        yield opened
+
+
+def a_push(store: shop.Shop, batches_max: int = 1_000) -> Push:
+    return Push(store.reader, store.core.forget, CrashPoints(), batches_max)
+
+
+def rows(connection: warehouse.Connection, query: str = SALES) -> list[tuple[Any, ...]]:
+    return connection.execute(query).fetchall()  # type: ignore[arg-type]
+
+
+def test_a_push_moves_every_row_once_and_the_core_forgets_it(
+    store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell_all([[(1, 1.5, "a"), (2, -2.0, None)], [(3, None, "")]])
+    assert a_push(store).run(connection, shop.flow) == Pushed("shop", 0, 2, 4, more=False)
+    assert store.staged() == 0
+    assert a_push(store).run(connection, shop.flow) == Pushed("shop", 2, 2, 0, more=False)
+    assert rows(connection) == [(1, 1.5, "a"), (2, -2.0, None), (3, None, "")]
+    assert rows(connection, "SELECT id FROM shop.refunds") == [(2,)]
+    assert ledger.read(connection, ["shop"])["shop"].rows == 4
+
+
+def test_values_at_their_limits_arrive_as_they_were(
+    store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    text = "'\"\\\n\t\\N é \U0001f30a" + "x" * 100_000
+    sales = [
+        (-(2**63), 5e-324, text),
+        (0, -0.0, "\\."),
+        (1, -math.inf, "\x01"),
+        (2, math.nan, ""),
+        (2**63 - 1, 1.7976931348623157e308, None),
+    ]
+    store.sell(*sales)
+    a_push(store).run(connection, shop.flow)
+    assert repr(rows(connection)) == repr(sales)
+
+
+def test_a_batch_that_staged_nothing_moves_the_ledger(
+    store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell_all([[(1, 1.0, None)], [(2, 1.0, None)]])
+    a_push(store).run(connection, shop.flow)
+    assert rows(connection, "SELECT count(*) FROM shop.refunds") == [(0,)]
+    assert ledger.read(connection, ["shop"])["shop"].batch == 2
+
+
+def test_a_push_takes_no_more_batches_than_it_may_and_says_so(
+    store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell_all([[(number, 1.0, None)] for number in range(5)])
+    push = a_push(store, batches_max=2)
+    moved = [push.run(connection, shop.flow) for _ in range(3)]
+    assert [(p.after, p.through, p.more) for p in moved] == [
+        (0, 2, True),
+        (2, 4, True),
+        (4, 5, False),
+    ]
+    assert len(rows(connection)) == 5
+
+
+@pytest.mark.parametrize("point", [p for p in Point if p.value.startswith("push.")])
+def test_a_push_killed_at_any_point_is_completed_by_the_next(
+    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str, point: Point
+) -> None:
+    store.sell_all([[(number, float(-number), str(number))] for number in range(1, 4)])
+    command = [sys.executable, str(PUSH_ONCE), str(store.home), warehouse_url, point.value]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    store.sell((4, -4.0, "4"))
+    a_push(store).run(connection, shop.flow)
+    assert rows(connection) == [(number, -number, str(number)) for number in range(1, 5)]
+    assert rows(connection, "SELECT id FROM shop.refunds ORDER BY id") == [(1,), (2,), (3,), (4,)]
+    assert store.staged() == 0
+    assert ledger.read(connection, ["shop"])["shop"].rows == 8
+
+
+def test_a_failed_push_leaves_neither_rows_nor_ledger(
+    store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell((1, -1.0, "a"))
+    connection.execute("ALTER TABLE shop.refunds ADD CHECK (id <> 1)")
+    with pytest.raises(WarehouseError, match="violates check constraint"):
+        a_push(store).run(connection, shop.flow)
+    assert rows(connection) == []
+    assert ledger.read(connection, ["shop"])["shop"].batch == 0
+    assert store.staged() == 1
+
+
+def test_two_pushers_at_once_move_every_row_once(
+    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
+) -> None:
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def push_until_done() -> None:
+        try:
+            with warehouse.connect(warehouse_url, application="test") as own:
+                while not done.is_set() or store.staged():
+                    a_push(store, batches_max=3).run(own, shop.flow)
+        except BaseException as error:  # noqa: BLE001 - shown by the assertion below
+            failures.append(error)
+
+    pushers = [threading.Thread(target=push_until_done) for _ in range(2)]
+    for pusher in pushers:
+        pusher.start()
+    for number in range(100):
+        store.sell((number, 1.0, None))
+    done.set()
+    for pusher in pushers:
+        pusher.join()
+    assert not failures
+    assert [row[0] for row in rows(connection)] == list(range(100))
+    assert ledger.read(connection, ["shop"])["shop"] == ledger.Arrived(_core_id(store), 100, 100)
+
+
+def _core_id(store: shop.Shop) -> UUID:
+    with store.reader.snapshot() as snapshot:
+        return UUID(snapshot.core_id)
+
+
+def test_another_core_may_not_feed_the_same_tables(
+    store: shop.Shop, connection: warehouse.Connection, tmp_path: Path
+) -> None:
+    store.sell((1, 1.0, None))
+    a_push(store).run(connection, shop.flow)
+    other = shop.Shop(tmp_path / "other")
+    other.sell_all([[(2, 1.0, None)], [(3, 1.0, None)]])
+    with pytest.raises(LedgerMismatch, match="is fed by the core"):
+        a_push(other).run(connection, shop.flow)
+    assert other.staged() == 2
+    assert len(rows(connection)) == 1
+    other.close()
+
+
+def test_a_core_that_is_behind_the_warehouse_may_not_feed_it(
+    store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell((1, 1.0, None))
+    a_push(store).run(connection, shop.flow)
+    connection.execute("UPDATE headrace.ledger SET batch = 7")
+    with pytest.raises(LedgerMismatch, match="through batch 7, and the core has committed 1"):
+        a_push(store).run(connection, shop.flow)
+
+
+def test_drift_is_refused_naming_each_column(connection: warehouse.Connection) -> None:
+    connection.execute("ALTER TABLE shop.sales DROP COLUMN note")
+    connection.execute("ALTER TABLE shop.sales ALTER price TYPE real, ALTER id DROP NOT NULL")
+    connection.execute("ALTER TABLE shop.sales ADD extra date")
+    with pytest.raises(Drift) as caught:
+        warehouse.prepare(connection, shop.flow)
+    assert caught.value.what == (
+        "the warehouse's tables are not those of dataflow shop: "
+        "shop.sales.id is defined as bigint NOT NULL and is bigint; "
+        "shop.sales.price is defined as double precision and is real; "
+        "shop.sales.note is defined as text and is not there; "
+        "shop.sales.extra is defined as nothing and is date"
+    )
+
+
+def test_a_view_in_the_place_of_a_table_is_drift(warehouse_url: str) -> None:
+    with warehouse.connect(warehouse_url, application="test") as connection:
+        connection.execute("CREATE SCHEMA shop")
+        connection.execute("CREATE VIEW shop.sales AS SELECT 1 AS id")
+        with pytest.raises(Drift, match=r"shop\.sales is not a table there"):
+            warehouse.prepare(connection, shop.flow)
+
+
+def test_many_engines_may_prepare_at_once(warehouse_url: str) -> None:
+    failures: list[BaseException] = []
+    ready = threading.Barrier(4)
+
+    def prepare() -> None:
+        try:
+            with warehouse.connect(warehouse_url, application="test") as connection:
+                ready.wait()
+                warehouse.prepare(connection, shop.flow)
+        except BaseException as error:  # noqa: BLE001 - shown by the assertion below
+            failures.append(error)
+
+    threads = [threading.Thread(target=prepare) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_names_are_taken_as_they_are(warehouse_url: str) -> None:
+    flow = Dataflow("user")
+    flow.outlet("order", '"select" INTEGER NOT NULL, "table" TEXT')
+    with warehouse.connect(warehouse_url, application="test") as connection:
+        warehouse.prepare(connection, flow)
+        warehouse.prepare(connection, flow)
+        assert rows(connection, 'SELECT "select", "table" FROM "user"."order"') == []
+
+
+def test_failures_that_may_pass_are_told_from_those_that_will_not() -> None:
+    may_pass = [
+        psycopg.errors.DeadlockDetected(),
+        psycopg.errors.SerializationFailure(),
+        psycopg.errors.AdminShutdown(),
+        psycopg.errors.DiskFull(),
+        psycopg.OperationalError("the connection is lost"),
+    ]
+    will_not = [psycopg.errors.InsufficientPrivilege(), psycopg.errors.CheckViolation()]
+    for error in may_pass:
+        with pytest.raises(Away), translated("testing"):
+            raise error
+    for error in will_not:
+        with pytest.raises(WarehouseError), translated("testing"):
+            raise error
+
+
+def test_a_warehouse_that_is_not_there_is_away() -> None:
+    with pytest.raises(NotRunning, match="connecting to the warehouse"):
+        warehouse.connect("postgresql://postgres@127.0.0.1:1/postgres", application="test")
+
+
+# The pusher's thread
+
+
+class Watched:
+    """A pusher with what it told its owner."""
+
+    def __init__(self, store: shop.Shop, url: str) -> None:
+        self.failure: Exception | None = None
+        self.failed = threading.Event()
+        self.pusher = Pusher(
+            a_push(store),
+            [shop.flow],
+            url=url,
+            every_s=0.01,
+            clock=SystemClock(),
+            on_failure=self._on_failure,
+        )
+
+    def _on_failure(self, error: Exception) -> None:
+        self.failure = error
+        self.failed.set()
+
+
+def eventually(holds: Callable[[], bool], timeout_s: float = 10) -> None:
+    waited = threading.Event()
+    for _ in range(int(timeout_s / 0.02)):
+        if holds():
+            return
+        waited.wait(0.02)
+    assert holds()
+
+
+def test_the_pusher_sends_what_was_left_behind_and_what_is_notified(
+    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, None))
+    watched = Watched(store, warehouse_url)
+    watched.pusher.start()
+    eventually(lambda: len(rows(connection)) == 1)
+    store.sell((2, 1.0, None))
+    watched.pusher.notify()
+    eventually(lambda: len(rows(connection)) == 2)
+    assert watched.pusher.stop(timeout_s=10)
+    assert watched.failure is None
+
+
+def test_the_pusher_outlives_lost_connections(
+    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
+) -> None:
+    watched = Watched(store, warehouse_url)
+    watched.pusher.start()
+    for number in range(20):
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name = 'headrace pusher' AND datname = current_database()"
+        )
+        store.sell((number, 1.0, None))
+        watched.pusher.notify()
+    eventually(lambda: len(rows(connection)) == 20, timeout_s=30)
+    assert watched.pusher.stop(timeout_s=10)
+    assert watched.failure is None
+    assert [row[0] for row in rows(connection)] == list(range(20))
+
+
+def test_the_pusher_waits_for_a_warehouse_that_is_away_and_can_be_stopped(
+    store: shop.Shop, warehouse_url: str
+) -> None:
+    nowhere = conninfo_to_dict(warehouse_url)["host"]
+    watched = Watched(store, f"postgresql://postgres@{nowhere}:1/postgres")
+    watched.pusher.start()
+    assert not watched.failed.wait(0.5)
+    assert watched.pusher.stop(timeout_s=10)
+    assert watched.failure is None
+
+
+def test_the_pusher_hands_what_will_not_pass_to_its_owner(
+    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
+) -> None:
+    connection.execute("UPDATE headrace.ledger SET core = %(core)s, batch = 1", {"core": uuid4()})
+    watched = Watched(store, warehouse_url)
+    watched.pusher.start()
+    assert watched.failed.wait(10)
+    assert isinstance(watched.failure, Refused)
+    assert watched.pusher.stop(timeout_s=10)
