@@ -1,0 +1,92 @@
+"""One part without a supervisor, for tests and experiments: start it, use it, kill it, stop it."""
+
+from types import TracebackType
+from typing import Self
+
+from headrace.clock import SystemClock
+from headrace.config import Config
+from headrace.errors import HeadraceError
+from headrace.local import child, lock
+from headrace.local.home import Home
+from headrace.local.part import Part
+
+PROBE_EVERY_S = 0.1
+FORMER_GONE_S = 30.0
+
+
+class Alone:
+    """Runs one part, in this process's care: it ends when this process does.
+
+    with Alone(postgres.part(config, port), config) as server:
+        psycopg.connect(postgres.url(config, port))
+    """
+
+    def __init__(self, part: Part, config: Config) -> None:
+        self.part = part
+        self._home = Home(config.home)
+        self._ready_timeout_s = config.supervisor.ready_timeout_s
+        self._clock = SystemClock()
+        self._child: child.Child | None = None
+
+    @property
+    def address(self) -> str:
+        """The part's host:port."""
+        return self.part.address
+
+    @property
+    def pid(self) -> int:
+        """The pid of its process."""
+        assert self._child is not None
+        return self._child.pid
+
+    def start(self) -> None:
+        """Start it, and return when it is ready."""
+        self._home.create()
+        lock.wait_until_free(self._home.part_lock(self.part.name), FORMER_GONE_S, self._clock)
+        self._child = child.spawn(self.part, self._home, lambda _child: None)
+        assert self._child is not None, f"{self.part.name} runs already"
+        self._wait_until_ready(self._child)
+
+    def stop(self) -> None:
+        """Stop it in order, and return when it is gone."""
+        if self._child is not None:
+            self._child.stop()
+            if not self._child.dead.wait(self.part.stop_timeout_s):
+                self.kill()
+
+    def kill(self) -> None:
+        """End it with SIGKILL, and return when it is gone."""
+        assert self._child is not None
+        self._child.kill()
+        self._child.dead.wait()
+
+    def _wait_until_ready(self, running: child.Child) -> None:
+        deadline = self._clock.monotonic() + self._ready_timeout_s
+        trouble = ""
+        while self._clock.monotonic() < deadline:
+            try:
+                self.part.probe(running.pid)
+            except Exception as error:  # noqa: BLE001 - anything, until it is ready
+                trouble = str(error)
+            else:
+                return
+            if running.dead.wait(PROBE_EVERY_S):
+                trouble = running.ending()
+                break
+        log = self._home.log(self.part.name)
+        self.kill()
+        raise HeadraceError(
+            f"{self.part.name} did not become ready: {trouble}", hint=f"Its log is {log}."
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
