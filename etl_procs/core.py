@@ -1,5 +1,6 @@
 """The core: one SQLite database, one writer at a time, one commit for all that a batch does."""
 
+import inspect
 import sqlite3
 import threading
 import traceback
@@ -132,10 +133,9 @@ class Core:
         except (HeadraceError, sqlite3.OperationalError):
             raise  # the core's own: a full disk is not the procedure's fault
         except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
             raise ProcedureFailed(
                 f"procedure {procedure.dataflow}.{procedure.name} failed on batch {batch.id}: "
-                f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})",
+                f"{type(error).__name__}: {error} ({_users_line(error, procedure)})",
                 hint="Nothing of the batch was kept. Mend the procedure and start the engine "
                 "again: it takes the same tuples.",
             ) from error
@@ -177,6 +177,14 @@ class Core:
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+
+
+def _users_line(error: Exception, procedure: Procedure) -> str:
+    """Tell where in the user's own file an error came from."""
+    file = inspect.unwrap(procedure.body).__code__.co_filename
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f"{file}:{lines[-1] if lines else '?'}"
 
 
 def _new_id() -> str:

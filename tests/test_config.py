@@ -1,0 +1,128 @@
+"""Configuration: precedence, origins, and errors that name the key."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace import config
+from headrace.cli import main
+from headrace.crash import CrashPoints
+from headrace.errors import ConfigError
+
+
+def load(
+    tmp_path: Path, toml: str = "", environment: dict[str, str] | None = None, **flags: str
+) -> config.Loaded:
+    path = tmp_path / "headrace.toml"
+    path.write_text(toml)
+    named = {name.replace("__", "."): value for name, value in flags.items()}
+    return config.load(named, file=path, environment=environment or {})
+
+
+def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
+    toml = "[api]\nport = 1\nquery_rows_max = 2\n[push]\nevery_ms = 3"
+    environment = {"HEADRACE_API_PORT": "4", "HEADRACE_PUSH_EVERY_MS": "5"}
+    loaded = load(tmp_path, toml, environment, api__port="6")
+    assert loaded.config.api.port == 6
+    assert loaded.config.push.every_ms == 5
+    assert loaded.config.api.query_rows_max == 2
+    assert loaded.config.broker.host == "127.0.0.1"
+    assert [loaded.origins[key] for key in ("api.port", "push.every_ms", "broker.host")] == [
+        "flag api.port",
+        "environment HEADRACE_PUSH_EVERY_MS",
+        "default",
+    ]
+    assert loaded.origins["api.query_rows_max"] == str(tmp_path / "headrace.toml")
+
+
+def test_paths_are_relative_to_where_they_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    loaded = load(tmp_path, 'flows = ["a.py"]\nhome = "data"', jars="jars")
+    assert loaded.config.flows == (tmp_path / "a.py",)
+    assert loaded.config.home == tmp_path / "data"
+    assert loaded.config.jars == elsewhere / "jars"
+
+
+def test_a_list_in_the_environment_is_separated_as_paths_are(tmp_path: Path) -> None:
+    loaded = load(tmp_path, environment={"HEADRACE_FLOWS": "/a.py:/b.py"})
+    assert loaded.config.flows == (Path("/a.py"), Path("/b.py"))
+
+
+@pytest.mark.parametrize(
+    ("toml", "environment", "message"),
+    [
+        ("[api]\nprot = 1", {}, r"there is no key api\.prot\n  Did you mean api\.port\?"),
+        ("[nothing]\nx = 1", {}, r"there is no key nothing\.x"),
+        ("", {"HEADRACE_API_PROT": "1"}, "environment HEADRACE_API_PROT: there is no key"),
+        ("[api]\nport = 'x'", {}, r"api\.port is 'x', and must be a whole number"),
+        ("[api]\nport = true", {}, r"api\.port is True, and must be a whole number"),
+        ("", {"HEADRACE_API_PORT": "x"}, r"HEADRACE_API_PORT: api\.port is 'x'"),
+        ("[api]\nport = 70000", {}, "ports end at 65535"),
+        ("[api]\nport = -1", {}, "must be at least 0"),
+        ("flows = 'a.py'", {}, "flows is 'a.py', and must be a list of paths"),
+        ("api = 3", {}, "there is no key api"),
+        ("[api", {}, "is not valid TOML"),
+        ("[warehouse]\nurl = 3", {}, r"warehouse\.url is \*\*\*, and must be text"),
+    ],
+)
+def test_errors_name_the_key(
+    tmp_path: Path, toml: str, environment: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, toml, environment)
+
+
+def test_a_named_file_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not there"):
+        config.load(file=tmp_path / "absent.toml", environment={})
+
+
+def test_headrace_config_prints_values_and_origins_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADRACE_WAREHOUSE_URL", "postgresql://me:s3cret@host:5/db")
+    monkeypatch.setenv("HEADRACE_API_KEY", "s3cret")
+    assert main(["config", "--set", "api.port=8080"]) == 0
+    printed = capsys.readouterr().out
+    assert "s3cret" not in printed
+    lines = {line.split(" = ")[0]: " ".join(line.split()) for line in printed.splitlines()}
+    assert lines["api.port"] == "api.port = 8080 # flag api.port"
+    assert lines["warehouse.url"] == (
+        'warehouse.url = "postgresql://me:***@host:5/db" # environment HEADRACE_WAREHOUSE_URL'
+    )
+    assert lines["api.key"] == 'api.key = "***" # environment HEADRACE_API_KEY'
+    assert set(lines) == set(config.KEYS)
+
+
+def test_an_error_is_one_sentence_a_hint_and_an_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["config", "--set", "api.prot=1"]) == 2
+    said = capsys.readouterr().err
+    assert "there is no key api.prot" in said
+    assert "Did you mean api.port?" in said
+    assert "Traceback" not in said
+    assert main(["config", "--set", "api.prot=1", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_bug_is_not_taken_for_an_error_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(config, "KEYS", None)
+    assert main(["config"]) == 70
+    assert "a bug in Headrace" in capsys.readouterr().err
+
+
+def test_an_unknown_crash_point_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'nowhere' is not a crash point"):
+        CrashPoints("nowhere")
+    with pytest.raises(ConfigError, match="is not a crash point"):
+        CrashPoints("core.commit.before:x")

@@ -1,0 +1,128 @@
+"""Definitions: what is accepted, what is refused, and that the message names the fix."""
+
+from pathlib import Path
+
+import pytest
+from flows import EXAMPLE, dataflow
+
+from etl_procs import Batch, Dataflow, Transaction, loader
+from etl_procs.columns import Column, Type, parse_table
+from headrace.errors import DefinitionError
+
+
+def body(tx: Transaction, batch: Batch) -> None:
+    """Do nothing."""
+
+
+def test_columns_are_what_sqlite_makes_of_them() -> None:
+    parsed = parse_table(
+        'a INTEGER PRIMARY KEY, b TEXT NOT NULL, c REAL CHECK (c > 0), "d" TEXT', "t"
+    )
+    assert parsed.columns == (
+        Column("a", Type.INTEGER, required=True),
+        Column("b", Type.TEXT, required=True),
+        Column("c", Type.REAL, required=False),
+        Column("d", Type.TEXT, required=False),
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("a INTEGER,", "do not make a table"),
+        ("a VARCHAR(10)", "do not make a table"),
+        ("a", "do not make a table"),
+        ("a BLOB", "column a has the type BLOB"),
+        ("a TEXT, a TEXT", "duplicate column"),
+        ("Upper TEXT", "'Upper' is not a name"),
+        ('"two words" TEXT', "'two words' is not a name"),
+        ("_hidden TEXT", "'_hidden' is not a name"),
+    ],
+)
+def test_bad_columns_are_refused(columns: str, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        Dataflow("f").table("t", columns)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["a INTEGER PRIMARY KEY", "a TEXT UNIQUE", "a TEXT DEFAULT 'x'", "a INTEGER CHECK (a > 0)"],
+)
+def test_a_stream_or_an_outlet_has_no_constraints(columns: str) -> None:
+    with pytest.raises(DefinitionError, match="has no meaning here"):
+        Dataflow("f").stream("s", columns)
+    with pytest.raises(DefinitionError, match="has no meaning here"):
+        Dataflow("f").outlet("o", columns)
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "1st", "a-b", "a.b", "headrace_x", "pg_x", "x" * 49])
+def test_bad_names_are_refused(name: str) -> None:
+    with pytest.raises(DefinitionError, match="is not a name"):
+        Dataflow(name)
+
+
+def test_a_name_is_declared_once() -> None:
+    flow = dataflow()
+    for again in (flow.stream, flow.table, flow.outlet):
+        flow_name = {"stream": "orders", "table": "shop_kept", "outlet": "sold"}[again.__name__]
+        with pytest.raises(DefinitionError, match="is declared twice"):
+            again(flow_name, "a TEXT")
+
+
+def test_a_first_row_must_fit() -> None:
+    with pytest.raises(DefinitionError, match="has 1 values for 2 columns"):
+        Dataflow("f").table("t", "a INTEGER, b TEXT", rows=[(1,)])
+
+
+def test_a_procedure_uses_its_own_dataflow() -> None:
+    with pytest.raises(DefinitionError, match="takes orders, which dataflow mine does not declare"):
+        Dataflow("mine").procedure(takes=dataflow().streams["orders"])(body)
+
+
+def test_a_dataflow_has_one_stream_and_one_procedure() -> None:
+    with pytest.raises(DefinitionError, match="1 streams and 0 procedures"):
+        dataflow().check()
+
+
+def load(tmp_path: Path, text: str) -> dict[str, Dataflow]:
+    path = tmp_path / "flow.py"
+    path.write_text(text)
+    return loader.load([path])
+
+
+def test_the_example_loads() -> None:
+    assert list(loader.load([EXAMPLE])) == ["leaderboard"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "defines no dataflow"),
+        ("import nothing_there", r"flow\.py:1: ModuleNotFoundError"),
+        ("x = 1\ny = 1 / 0", r"flow\.py:2: ZeroDivisionError"),
+        ("def broken(", r"flow\.py.*SyntaxError"),
+        ("from etl_procs import Dataflow\nf = Dataflow('F')", r"flow\.py: dataflow: 'F' is not"),
+        ("from etl_procs import Dataflow\nf = Dataflow('f')", "0 streams and 0 procedures"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        load(tmp_path, text)
+
+
+def test_an_absent_file_and_no_file_are_said(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="is not a Python file that is there"):
+        loader.load([tmp_path / "absent.py"])
+    with pytest.raises(DefinitionError, match="no dataflow is configured"):
+        loader.load([])
+
+
+def test_two_files_may_not_share_a_dataflow_or_a_table(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text()
+    (tmp_path / "a.py").write_text(text)
+    (tmp_path / "b.py").write_text(text)
+    with pytest.raises(DefinitionError, match="dataflow leaderboard is defined twice"):
+        loader.load([tmp_path / "a.py", tmp_path / "b.py"])
+    (tmp_path / "b.py").write_text(text.replace('"leaderboard"', '"other"'))
+    with pytest.raises(DefinitionError, match="table contestants is declared by leaderboard"):
+        loader.load([tmp_path / "a.py", tmp_path / "b.py"])
