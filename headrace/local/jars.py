@@ -95,8 +95,7 @@ def differences(found: Path, pinned: Mapping[str, str]) -> list[str]:
 
 def _verified(configuration: Config, conf: str) -> Path:
     kept = folder(configuration)
-    pinned = {name: digest for name, digest in pins().items() if name.startswith(f"{conf}/")}
-    wrong = differences(kept, pinned)
+    wrong = [line for line in differences(kept, pins()) if line.startswith(f"{conf}/")]
     if not (kept / conf).is_dir():
         raise Missing(f"the {conf}'s jars are not in {kept}", hint=FETCH)
     if wrong:

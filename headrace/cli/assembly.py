@@ -1,0 +1,110 @@
+"""The engine: batcher, core and pusher in one process, wired here."""
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.streaming.query import StreamingQuery
+
+from etl_procs.batch import Arrived
+from etl_procs.core import Core, core_path
+from etl_procs.model import Dataflow, Procedure
+from etl_procs.reader import Reader
+from headrace.clock import Clock
+from headrace.config import Config
+from headrace.crash import CrashPoints
+from headrace.local import jars
+from ingest import session
+from ingest.batcher import Batcher
+from migrations.push import Push
+from migrations.pusher import Pusher
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """One engine: a batcher for each dataflow, the core that they feed, and the pusher."""
+
+    def __init__(self, config: Config, dataflows: dict[str, Dataflow], clock: Clock) -> None:
+        crash = CrashPoints(config.testing.crash_at)
+        path = core_path(config.home)
+        self._config = config
+        self._dataflows = dataflows
+        self._core = Core(path, clock=clock, crash=crash)
+        self._pusher = Pusher(
+            Push(Reader(path), self._core.forget, crash, config.push.batches_max),
+            list(dataflows.values()),
+            url=config.warehouse.url,
+            every_s=config.push.every_ms / 1000,
+            clock=clock,
+            on_failure=self.fail,
+        )
+        self._done = threading.Event()
+        self._failure: Exception | None = None
+
+    def fail(self, error: Exception) -> None:
+        """End the engine with an error; the first one counts."""
+        self._failure = self._failure or error
+        self.stop()
+
+    def stop(self) -> None:
+        """End the engine; returns at once."""
+        self._done.set()
+
+    def run(self, when_ready: Callable[[], None]) -> None:
+        """Run until stopped; raise what made it fail, if anything did."""
+        with ExitStack() as closing:
+            self._core.open(self._dataflows.values())
+            closing.callback(self._core.close)
+            scratch = self._config.home / "spark"
+            scratch.mkdir(parents=True, exist_ok=True)
+            spark_jars = jars.spark_jars(self._config)
+            spark = session.start(self._config.engine, jars=spark_jars, scratch=scratch)
+            closing.callback(spark.stop)
+            self._pusher.start()
+            closing.callback(self._pusher.stop)
+            for dataflow in self._dataflows.values():
+                for procedure in dataflow.procedures.values():
+                    batcher = Batcher(spark, procedure.takes, self._config)
+                    closing.callback(self._start(procedure, batcher, scratch).stop)
+            when_ready()
+            log.info("ready")
+            self._done.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _start(self, procedure: Procedure, batcher: Batcher, scratch: Path) -> StreamingQuery:
+        positions = self._core.positions(procedure.dataflow, procedure.takes.topic)
+        query = batcher.start(positions, self._taking(procedure), scratch)
+
+        def watch() -> None:
+            try:
+                batcher.wait(query)
+            except Exception as error:  # noqa: BLE001 - handed to the main thread
+                self.fail(error)
+            else:
+                self.stop()
+
+        threading.Thread(target=watch, name=f"watch {query.name}", daemon=True).start()
+        return query
+
+    def _taking(self, procedure: Procedure) -> Callable[[pa.Table], None]:
+        def take(tuples: pa.Table) -> None:
+            committed = self._core.run(procedure, Arrived(procedure.takes, tuples))
+            if committed is None:
+                return
+            log.info(
+                "%s.%s committed batch %d: %d tuples, %d dead letters, %d rows staged",
+                procedure.dataflow,
+                procedure.name,
+                committed.batch,
+                committed.tuples,
+                committed.dead_letters,
+                committed.staged,
+            )
+            self._pusher.notify()
+
+        return take

@@ -1,0 +1,153 @@
+"""A real broker and a real PostgreSQL for one test run, and engines that a test may kill."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psycopg
+from flows import EXAMPLE
+from waiting import until
+
+from etl_procs import Dataflow, loader
+from etl_procs.core import core_path
+from etl_procs.dead_letters import DeadLetter
+from etl_procs.reader import Reader
+from headrace import config
+from headrace.cli.engine import ready_pid
+from headrace.local import broker, jars, java, ports, postgres
+from headrace.local.alone import Alone
+from ingest import topics
+from ingest.producer import produce
+
+START_S = 90
+"""How long an engine may take on a busy machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Where the broker and PostgreSQL of this test run are."""
+
+    bootstrap: str
+    warehouse_url: str
+
+
+@contextmanager
+def parts(home: Path) -> Iterator[Parts]:
+    """Run a broker and a PostgreSQL."""
+    loaded = config.load({"home": str(home)}, environment={}).config
+    wanted = [ports.Wanted(name, "127.0.0.1") for name in ("broker", "controller", "postgres")]
+    at = ports.choose(wanted, home / "ports.json")
+    bootstrap = f"127.0.0.1:{at['broker']}"
+    kafka = broker.part(
+        loaded,
+        port=at["broker"],
+        controller_port=at["controller"],
+        java=java.find(config.child_environment({})).program,
+        classpath=jars.broker_classpath(loaded),
+        probe=partial(topics.probe, bootstrap),
+    )
+    with (
+        Alone(kafka, loaded),
+        Alone(postgres.part(loaded, at["postgres"]), loaded),
+    ):
+        yield Parts(bootstrap, postgres.url(loaded, at["postgres"]))
+
+
+class Board:
+    """The leaderboard under a name of its own, so that tests do not meet; one data folder."""
+
+    def __init__(self, parts: Parts, folder: Path, name: str) -> None:
+        self.parts = parts
+        self.folder = folder
+        self.name = name
+        self.file = folder / f"{name}.py"
+        self.file.write_text(EXAMPLE.read_text().replace('"leaderboard"', f'"{name}"'))
+        self.flow: Dataflow = loader.load([self.file])[name]
+        self.topic = self.flow.streams["votes"].topic
+        self.home = folder / "home"
+        self.reader = Reader(core_path(self.home))
+
+    def vote(self, votes: Iterable[tuple[str, int]]) -> None:
+        self.send(json.dumps({"phone": p, "contestant": c}).encode() for p, c in votes)
+
+    def send(self, values: Iterable[bytes]) -> None:
+        topics.ensure(self.parts.bootstrap, self.topic, 2)
+        for _ in produce(self.parts.bootstrap, self.topic, values):
+            pass
+
+    @contextmanager
+    def engine(self, **settings: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run an engine as a process of its own; keys as in testing__crash_at."""
+        flags = {
+            "home": str(self.home),
+            "flows": str(self.file),
+            "broker.bootstrap": self.parts.bootstrap,
+            "warehouse.url": self.parts.warehouse_url,
+            "push.every_ms": "50",
+            **{key.replace("__", "."): value for key, value in settings.items()},
+        }
+        with (self.folder / "engine.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "headrace.cli", "engine"],
+                env=config.child_environment(flags),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+
+    def log(self) -> str:
+        return (self.folder / "engine.log").read_text(errors="replace")
+
+    def until_consumed(self, process: "subprocess.Popen[bytes]") -> None:
+        """Wait until the core has all of the topic and the warehouse all of the core."""
+        ends = {p: e for p, e in topics.end_offsets(self.parts.bootstrap, self.topic).items() if e}
+
+        def consumed() -> bool:
+            assert process.poll() is None, self.log()
+            if not core_path(self.home).exists():
+                return False
+            with self.reader.snapshot() as snapshot:
+                done = snapshot.positions(self.name, self.topic) == ends
+                return done and snapshot.waiting(self.name) == (0, 0)
+
+        until(consumed, START_S, self.log)
+
+    def until_ready(self, process: "subprocess.Popen[bytes]") -> None:
+        def ready() -> bool:
+            assert process.poll() is None, self.log()
+            return ready_pid(self.home) == process.pid
+
+        until(ready, START_S, self.log)
+
+    def topic_is_lost(self) -> None:
+        """Delete the topic, as a broker that lost its disk would."""
+        with topics.admin(self.parts.bootstrap) as client:
+            client.delete_topics([self.topic])
+
+    def until_dead(self, process: "subprocess.Popen[bytes]") -> int:
+        return process.wait(START_S)
+
+    def arrived(self) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.parts.warehouse_url) as connection:
+            return connection.execute(
+                f'SELECT phone, contestant, name FROM "{self.name}".votes ORDER BY phone'
+            ).fetchall()
+
+    def dead_letters(self) -> list[DeadLetter]:
+        with self.reader.snapshot() as snapshot:
+            return list(snapshot.dead_letters())

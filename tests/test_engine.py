@@ -1,0 +1,137 @@
+"""The engine against a real broker, real Spark and a real PostgreSQL - killed where it hurts."""
+
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from live import Board, Parts, parts
+
+from headrace.cli import main
+from headrace.crash import Point
+
+NAMES = {1: "Edwina", 2: "Tabatha", 3: "Kelly", 4: "Jessie", 5: "Alana", 6: "Ruth"}
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
+    with parts(tmp_path_factory.mktemp("parts")) as found:
+        yield found
+
+
+@pytest.fixture
+def board(running: Parts, tmp_path: Path, request: pytest.FixtureRequest) -> Board:
+    name = "".join(c if c.isalnum() else "_" for c in request.node.name.lower())
+    return Board(running, tmp_path, f"t{abs(hash(name)) % 10**8}")
+
+
+def votes(count: int) -> list[tuple[str, int]]:
+    """Votes of which each tenth names nobody, from as many phones."""
+    return [(f"{n:05}", n % 10 if n % 10 < 6 else 6) for n in range(count)]
+
+
+def expected(count: int) -> list[tuple[object, ...]]:
+    return [(phone, c, NAMES[c]) for phone, c in votes(count) if c in NAMES]
+
+
+def test_votes_flow_from_kafka_to_the_warehouse(board: Board) -> None:
+    board.vote([*votes(50), *votes(50)])
+    board.send([b"not json", b"\xff", b'{"phone": "1"}'])
+    with board.engine() as engine:
+        board.until_consumed(engine)
+    assert board.arrived() == expected(50)
+    letters = board.dead_letters()
+    assert sorted(letter.reason for letter in letters) == sorted(
+        ["no such contestant"] * 10
+        + ["this phone has voted already"] * 45
+        + ["not JSON", "not UTF-8", "contestant is missing"]
+    )
+    assert {letter.value for letter in letters} >= {b"not json", b"\xff", b'{"phone": "1"}'}
+    assert len({(letter.partition, letter.offset) for letter in letters}) == 58
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        Point.CORE_COMMIT_BEFORE,
+        Point.CORE_COMMIT_AFTER,
+        Point.PUSH_COPY_AFTER,
+        Point.PUSH_COMMIT_BEFORE,
+        Point.PUSH_COMMIT_AFTER,
+        Point.PUSH_FORGET_AFTER,
+    ],
+)
+def test_a_kill_at_any_point_leaves_every_vote_once(board: Board, point: Point) -> None:
+    board.vote(votes(200))
+    limits = {"engine__batch_rows_max": "40"}
+    with board.engine(testing__crash_at=f"{point.value}:2", **limits) as engine:
+        assert board.until_dead(engine) == -signal.SIGKILL, board.log()
+    with board.engine(**limits) as engine:
+        board.until_consumed(engine)
+    assert board.arrived() == expected(200)
+    assert len(board.dead_letters()) == 20
+
+
+def test_sparks_checkpoint_may_be_deleted_at_any_time(board: Board) -> None:
+    board.vote(votes(100))
+    with board.engine() as engine:
+        board.until_consumed(engine)
+        engine.kill()
+        engine.wait()
+    shutil.rmtree(board.home / "spark")
+    board.vote([*votes(100), *votes(150)[100:]])
+    with board.engine() as engine:
+        board.until_consumed(engine)
+    assert board.arrived() == expected(150)
+    assert len(board.dead_letters()) == 10 + 100 + 5
+
+
+def test_a_procedure_that_fails_stops_the_engine_with_its_name(board: Board) -> None:
+    board.file.write_text(board.file.read_text().replace("valid = []", "valid = 1 / 0"))
+    board.vote(votes(10))
+    with board.engine() as engine:
+        assert board.until_dead(engine) == 1
+    assert f"procedure {board.name}.count failed on batch 1: ZeroDivisionError" in board.log()
+    assert f"{board.file}:" in board.log()
+    assert "Traceback" not in board.log()
+
+
+def test_a_topic_that_was_lost_is_not_read_on_in_silence(board: Board) -> None:
+    board.vote(votes(100))
+    with board.engine() as engine:
+        board.until_consumed(engine)
+    board.topic_is_lost()
+    board.vote(votes(10))
+    with board.engine() as engine:
+        assert board.until_dead(engine) == 1
+    assert "The topic was deleted or its log lost" in board.log()
+
+
+def test_ready_is_said_and_taken_back(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+    check = ["engine", "--check", "--home", str(board.home)]
+    assert main(check) == 3
+    board.vote(votes(10))
+    with board.engine() as engine:
+        board.until_consumed(engine)
+        board.until_ready(engine)
+        assert main(check) == 0
+        assert json.loads((board.home / "run/engine.json").read_text())["pid"] == engine.pid
+        engine.kill()
+        engine.wait()
+        assert main(check) == 3
+    with board.engine() as engine:
+        board.until_ready(engine)
+    assert main(check) == 3
+    assert engine.returncode == 0, board.log()
+
+
+@pytest.mark.parametrize("key", ["broker.bootstrap", "warehouse.url"])
+def test_an_engine_without_a_part_says_which(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"broker.bootstrap": "127.0.0.1:1", "warehouse.url": "postgresql://127.0.0.1:1/x"}
+    flags = [f"--set={name}={value}" for name, value in given.items() if name != key]
+    assert main(["engine", "--home", str(tmp_path), *flags]) == 2
+    assert f"the engine needs {key}" in capsys.readouterr().err
