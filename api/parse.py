@@ -1,0 +1,127 @@
+"""Parsing: text to one SELECT of which every node is allowed, or a refusal with its place."""
+
+import re
+from typing import cast
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
+
+from api import grammar
+from api.errors import QueryRefused
+
+DIALECT = "postgres"
+
+# A person's or a tool's query; the parser takes 2 ms for each kilobyte.
+SQL_CHARS_MAX = 32_768
+
+WORD = re.compile(r"[A-Za-z_]+")
+DIGITS = re.compile(r"_[0-9]")
+
+ONE_SELECT = "Send one SELECT; it may have CTEs, joins, subqueries, set operations and aggregates."
+ALLOWED = "docs/querying.md lists what the island answers."
+
+
+def parse(sql: str) -> exp.Query:
+    """Parse `sql`, refuse what is not allowed, and fold names as PostgreSQL does."""
+    if len(sql) > SQL_CHARS_MAX:
+        raise QueryRefused(
+            f"the query has {len(sql)} characters, and {SQL_CHARS_MAX} are allowed",
+            hint="Shorten it; long lists of values can often be a range or a join.",
+        )
+    if "\0" in sql:
+        raise QueryRefused("the query has a NUL character in it", hint="Take it out.")
+    statement = _one_statement(sql)
+    for node in statement.walk():
+        _check(node)
+    return normalize_identifiers(statement, dialect=DIALECT)
+
+
+def render(query: exp.Query) -> str:
+    """Write a query as PostgreSQL's SQL: every name quoted, no comment left."""
+    try:
+        return query.sql(
+            dialect=DIALECT, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
+        )
+    except SqlglotError as error:
+        raise QueryRefused(f"the query cannot be written: {error}", hint=ALLOWED) from error
+
+
+def place(node: exp.Expr) -> tuple[int | None, int | None]:
+    """Tell line and column of a node, or of the first thing in it that has them."""
+    for part in node.walk(bfs=False):
+        if "line" in part.meta:
+            # sqlglot keeps where a token ends; people look for where it begins.
+            length = part.meta["end"] - part.meta["start"]
+            return part.meta["line"], part.meta["col"] - length
+    return None, None
+
+
+def refuse(node: exp.Expr, what: str, hint: str) -> QueryRefused:
+    """Make the refusal of one node."""
+    line, column = place(node)
+    return QueryRefused(what, hint=hint, line=line, column=column)
+
+
+def _one_statement(sql: str) -> exp.Query:
+    try:
+        parsed = sqlglot.parse(sql, dialect=DIALECT, error_level=ErrorLevel.IMMEDIATE)
+    except SqlglotError as error:
+        raise _not_sql(error) from error
+    statements = [statement for statement in parsed if statement is not None]
+    if len(statements) != 1:
+        raise QueryRefused(f"there are {len(statements)} statements in the text", hint=ONE_SELECT)
+    if not isinstance(statements[0], (*grammar.QUERIES, exp.Subquery)):
+        raise QueryRefused("the statement is not a SELECT", hint=ONE_SELECT)
+    return cast(exp.Query, statements[0])
+
+
+def _not_sql(error: SqlglotError) -> QueryRefused:
+    found = getattr(error, "errors", None)
+    if not found:
+        return QueryRefused(f"this is not SQL: {error}", hint=ONE_SELECT)
+    first = found[0]
+    return QueryRefused(
+        f"this is not SQL: {first['description']} near {first['highlight']!r}",
+        hint=ONE_SELECT,
+        line=first["line"],
+        column=first["col"],
+    )
+
+
+def _check(node: exp.Expr) -> None:
+    if type(node) not in grammar.ALLOWED:
+        raise refuse(node, f"{_called(node)} is not allowed here", ALLOWED)
+    complaint = _complaint(node)
+    if complaint:
+        raise refuse(node, f"{complaint} is not allowed here", ALLOWED)
+
+
+def _complaint(node: exp.Expr) -> str | None:
+    """Say what is wrong with a node whose kind is allowed."""
+    match node:
+        case exp.DataType() if node.this not in grammar.TYPES:
+            return f"the type {node.sql(DIALECT).lower()}"
+        case exp.Var() if not WORD.fullmatch(node.name):
+            return f"the word {node.name!r}"
+        case exp.Star() if any(node.args.values()):
+            return "a * that leaves out or replaces columns"
+        case exp.Column() if node.args.get("db"):
+            return f"a column named with its schema, {node.sql(DIALECT)},"
+        case exp.From() | exp.Join() if not isinstance(node.this, grammar.SOURCES):
+            return f"{node.this.sql(DIALECT)} in the place of a table"
+        case exp.Lateral() if not isinstance(node.this, exp.Subquery):
+            return "LATERAL before anything but a subquery"
+        case exp.Alias() if node.this.is_number and DIGITS.match(node.alias):
+            # PostgreSQL reads 1_000 as a number, sqlglot as 1 AS _000.
+            return "a number with _ between its digits"
+    return None
+
+
+def _called(node: exp.Expr) -> str:
+    if isinstance(node, exp.Anonymous):
+        return f"the function {node.name.lower()}"
+    if isinstance(node, exp.Func):
+        return f"the function {node.sql_name().lower()}"
+    return grammar.CALLED.get(type(node), node.key.upper())

@@ -1,0 +1,96 @@
+"""Resolving: which names in a query are tables of the catalogue, and which the query's own."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from api import grammar
+from api.catalogue import Catalogue
+from api.errors import QueryRefused
+from api.parse import ALLOWED, parse, place, refuse
+from etl_procs.model import Outlet
+
+# What a table in a FROM clause may have beside its name; `joins` are those in its parentheses.
+TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
+
+# Names that PostgreSQL gives to columns that have none.
+GIVEN_NAMES = frozenset(
+    {name.lower() for function in grammar.FUNCTIONS for name in function.sql_names()}
+    | {"array", "bool_and", "bool_or", "case", "column1", "date_trunc", "now", "position"}
+    | {"string_agg", "to_timestamp"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A query, and each place in it where a table of the catalogue stands."""
+
+    query: exp.Query
+    places: tuple[tuple[exp.Table, Outlet], ...]
+
+    @property
+    def outlets(self) -> tuple[Outlet, ...]:
+        """The tables that the query reads, each once."""
+        return tuple(dict.fromkeys(outlet for _, outlet in self.places))
+
+    def with_sources(self, source: Callable[[Outlet], exp.Query]) -> exp.Query:
+        """Put a subquery in the place of each table. Can be done once: it changes the query."""
+        for table, outlet in self.places:
+            alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table.name))
+            table.replace(
+                exp.Subquery(this=source(outlet), alias=alias, joins=table.args.get("joins"))
+            )
+        return self.query
+
+
+def resolve(sql: str, catalogue: Catalogue) -> Resolved:
+    """Parse a query and find its tables; refuse names that are neither."""
+    query = parse(sql)
+    places = tuple(
+        (table, _find(table, catalogue)) for table in _tables(query, visible=frozenset())
+    )
+    _check_attributes(query, catalogue)
+    return Resolved(query, places)
+
+
+def _tables(node: exp.Expr, visible: frozenset[str]) -> Iterator[exp.Table]:
+    """Find the tables that are not CTEs, given the CTEs that are `visible` around the node.
+
+    A CTE sees those before it, and hides a table of the same name from all but itself. After
+    WITH RECURSIVE each sees all, itself included.
+    """
+    with_ = node.args.get("with_")
+    if with_:
+        names = frozenset(cte.alias for cte in with_.expressions)
+        inside = visible | names if with_.recursive else visible
+        for cte in with_.expressions:
+            yield from _tables(cte.this, inside)
+            inside |= {cte.alias}
+        visible |= names
+    if isinstance(node, exp.Table) and (node.db or node.name not in visible):
+        yield node
+    for child in node.iter_expressions():
+        if child is not with_:
+            yield from _tables(child, visible)
+
+
+def _find(table: exp.Table, catalogue: Catalogue) -> Outlet:
+    odd = {part for part, value in table.args.items() if value} - TABLE_PARTS
+    if odd or not isinstance(table.this, exp.Identifier):
+        raise refuse(table, f"{table.sql('postgres')} is not a plain table", ALLOWED)
+    try:
+        return catalogue.find(table.db, table.name)
+    except QueryRefused as error:
+        line, column = place(table)
+        raise QueryRefused(error.what, hint=error.hint, line=line, column=column) from error
+
+
+def _check_attributes(query: exp.Query, catalogue: Catalogue) -> None:
+    """Refuse t.f where f can be no column: PostgreSQL would read it as f(t), a function."""
+    aliases = {alias.alias for alias in query.find_all(exp.Alias)}
+    aliases |= {column.name for alias in query.find_all(exp.TableAlias) for column in alias.columns}
+    known = catalogue.columns | aliases | GIVEN_NAMES
+    for column in query.find_all(exp.Column):
+        if column.table and not column.is_star and column.name not in known:
+            raise refuse(column, f"there is no column {column.name}", ALLOWED)

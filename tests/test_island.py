@@ -1,0 +1,478 @@
+"""The island: one SELECT over what is staged and what has arrived, each row exactly once."""
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import shop
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from api.catalogue import Catalogue
+from api.cut import Freshness
+from api.errors import LimitExceeded, NotReady, QueryRefused
+from api.island import Answer, Column, Island
+from api.parse import SQL_CHARS_MAX
+from etl_procs.model import Dataflow
+from headrace.crash import CrashPoints
+from headrace.errors import NotRunning
+from migrations import warehouse
+from migrations.errors import Away, LedgerMismatch
+from migrations.push import Push
+
+MAIN, STAGED = Freshness.MAIN, Freshness.STAGED
+
+
+@pytest.fixture
+def connection(warehouse_url: str) -> Iterator[warehouse.Connection]:
+    with warehouse.connect(warehouse_url, application="test") as opened:
+        warehouse.prepare(opened, shop.flow)
+        yield opened
+
+
+@pytest.fixture
+def island(connection: warehouse.Connection, warehouse_url: str, store: shop.Shop) -> Island:
+    return island_over(warehouse_url, store)
+
+
+def island_over(
+    url: str, store: shop.Shop, *, timeout_ms: int = 10_000, rows_max: int = 1_000
+) -> Island:
+    catalogue = Catalogue({"shop": shop.flow})
+    return Island(url, store.reader, catalogue, timeout_ms=timeout_ms, rows_max=rows_max)
+
+
+def push(store: shop.Shop, connection: warehouse.Connection, batches_max: int = 1_000) -> None:
+    Push(store.reader, store.core.forget, CrashPoints(), batches_max).run(connection, shop.flow)
+
+
+def ask(island: Island, sql: str, freshness: Freshness = STAGED) -> list[tuple[Any, ...]]:
+    return list(island.query(sql, freshness).rows)
+
+
+def half_pushed(store: shop.Shop, connection: warehouse.Connection) -> None:
+    """Three sales in main, two more staged."""
+    store.sell_all([[(1, 1.0, "a"), (2, -2.0, "b")], [(3, 3.0, None)]])
+    push(store, connection)
+    store.sell_all([[(4, -4.0, "d")], [(5, 5.0, "a")]])
+
+
+def test_each_freshness_tells_its_rows_and_its_batch(
+    island: Island, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    half_pushed(store, connection)
+    assert island.query("SELECT id, note FROM sales WHERE price > 0 ORDER BY id", STAGED) == Answer(
+        columns=(Column("id", "bigint"), Column("note", "text")),
+        rows=((1, "a"), (3, None), (5, "a")),
+        as_of={"shop": 4},
+        freshness=STAGED,
+    )
+    assert island.query("SELECT count(*) FROM shop.sales", MAIN) == Answer(
+        columns=(Column("count", "bigint"),), rows=((3,),), as_of={"shop": 2}, freshness=MAIN
+    )
+
+
+def test_a_query_of_no_table_is_as_of_nothing(island: Island) -> None:
+    assert island.query("SELECT 1 + 1 AS two", STAGED).as_of == {}
+
+
+QUERIES = [
+    "SELECT * FROM sales",
+    "SELECT s.* FROM shop.sales AS s (a, b) WHERE a > 1",
+    "TABLE sales",
+    "SELECT count(*), sum(id), avg(price), min(note), max(price), stddev(price) FROM sales",
+    "SELECT note, count(*) AS n FROM sales GROUP BY note HAVING count(*) > 1 ORDER BY n DESC",
+    "SELECT coalesce(note, '?') || '!', price / 2, id % 2, id / 2, id ^ 2 FROM sales",
+    "SELECT a.id, b.id FROM sales a JOIN refunds b USING (id)",
+    "SELECT a.id FROM sales a LEFT JOIN refunds b ON a.id = b.id WHERE b.id IS NULL",
+    "SELECT * FROM (sales a JOIN refunds b ON a.id = b.id) JOIN sales c ON c.id = b.id",
+    "SELECT id FROM sales WHERE id IN (SELECT id FROM refunds) AND EXISTS (SELECT FROM refunds)",
+    "SELECT id FROM sales UNION ALL SELECT id FROM refunds EXCEPT SELECT 4",
+    "(SELECT id FROM sales LIMIT 2) INTERSECT (SELECT id FROM sales)",
+    "SELECT id, rank() OVER w, lag(id, 1, 0) OVER w FROM sales WINDOW w AS (ORDER BY price)",
+    "SELECT id, sum(id) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM sales",
+    "WITH r AS (SELECT id FROM refunds), s AS (SELECT * FROM r) SELECT count(*) FROM s",
+    "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 5) SELECT * FROM t",
+    "SELECT s.id, x.n FROM sales s, LATERAL (SELECT count(*) AS n FROM refunds r "
+    "WHERE r.id <= s.id) x",
+    "SELECT CASE WHEN price < 0 THEN 'back' ELSE 'sold' END, count(*) FROM sales GROUP BY 1",
+    "SELECT DISTINCT ON (note) note, id FROM sales ORDER BY note, id DESC NULLS LAST OFFSET 1",
+    "SELECT count(*) FILTER (WHERE price < 0), percentile_cont(0.5) WITHIN GROUP (ORDER BY id), "
+    "string_agg(note, ',' ORDER BY note), bool_and(id > 0), array_agg(id ORDER BY id) FROM sales",
+    "SELECT id FROM sales WHERE note LIKE 'a%' OR note ~ '^b' OR note ILIKE ANY (ARRAY['D'])",
+    "SELECT id::text, price::numeric(10, 2), '2026-01-02'::date, "
+    "TIMESTAMP '2026-01-02 03:04:05' FROM sales",
+    "SELECT upper(note), length(note), substring(note FROM 1 FOR 1), replace(note, 'a', '%s'), "
+    "split_part(note, ',', 1), trim(note), left(note, 1), strpos(note, 'a') FROM sales",
+    "SELECT round(price), ceil(price), floor(price), abs(price), greatest(id, 2), nullif(id, 1), "
+    "sqrt(id), ln(id), mod(id, 2), power(id, 2) FROM sales",
+    "SELECT date_trunc('month', DATE '2026-05-06' + INTERVAL '1 day'), "
+    "extract(year FROM DATE '2026-05-06')",
+    "SELECT note, id % 2, count(*) FROM sales GROUP BY ROLLUP (note, id % 2)",
+    "SELECT * FROM (VALUES (1, 'a'), (2, 'b')) AS v (id, name) JOIN sales USING (id)",
+    "SELECT '--', '/*', 'it''s', '\\', '%s', '\U0001f30a' -- and a comment",
+    'SELECT "id" AS "Mixed ""Case""" FROM "shop"."sales" AS "S"',
+    "SELECT ID FROM Sales FETCH FIRST 2 ROWS ONLY;",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_answers_are_those_of_postgresql_over_plain_tables(
+    query: str, island: Island, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    half_pushed(store, connection)
+    answer = island.query(query, STAGED)
+    push(store, connection)
+    connection.execute("SET search_path TO shop; SET timezone TO 'UTC'")
+    expected = connection.execute(query.encode()).fetchall()
+    assert sorted(map(repr, answer.rows)) == sorted(map(repr, expected))
+    assert sorted(map(repr, ask(island, query, MAIN))) == sorted(map(repr, expected))
+
+
+def test_a_cte_hides_a_table_of_its_name_from_all_but_itself(
+    island: Island, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    half_pushed(store, connection)
+    hides = "WITH sales AS (SELECT 7 AS id) SELECT id FROM sales"
+    reads = "WITH sales AS (SELECT * FROM sales WHERE id = 5) SELECT id FROM sales"
+    inner = "SELECT id FROM sales WHERE id IN (WITH sales AS (SELECT 2 AS id) SELECT * FROM sales)"
+    qualified = "WITH sales AS (SELECT 7 AS id) SELECT count(*) FROM shop.sales"
+    forward = "WITH RECURSIVE a AS (SELECT * FROM sales), sales AS (SELECT 7) SELECT * FROM a"
+    assert ask(island, hides) == [(7,)]
+    assert ask(island, reads) == [(5,)]
+    assert ask(island, inner) == [(2,)]
+    assert ask(island, qualified) == [(5,)]
+    assert ask(island, forward) == [(7,)]
+    assert island.query(hides, STAGED).as_of == {}
+
+
+def test_values_at_their_limits_are_answered_as_they_were(
+    island: Island, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    sales = [(-(2**63), 5e-324, "\\N"), (2**63 - 1, float("inf"), ""), (0, float("nan"), None)]
+    store.sell(*sales)
+    before = ask(island, "SELECT id, price, note FROM sales")
+    push(store, connection)
+    after = ask(island, "SELECT id, price, note FROM sales", MAIN)
+    assert repr(before) == repr(after) == repr(sales)
+
+
+# One cut
+
+
+def test_while_pushes_go_on_no_row_is_missing_or_doubled(
+    island: Island, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    """Each batch sells and takes back: the sum is 0 at every cut, and counts never fall."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def sell_and_push() -> None:
+        try:
+            number = 0
+            some = itertools.cycle([1, 4, 2, 3, 1])
+            while not stop.is_set():
+                for _ in range(next(some)):
+                    number += 2
+                    store.sell((number, 5.0, "x"), (number + 1, -5.0, "y"))
+                push(store, connection, batches_max=next(some))
+        except BaseException as error:  # noqa: BLE001 - shown by the assertion below
+            failures.append(error)
+
+    writer = threading.Thread(target=sell_and_push)
+    writer.start()
+    try:
+        last = {MAIN: (0, 0), STAGED: (0, 0)}
+        for turn in range(200):
+            freshness = (MAIN, STAGED)[turn % 2]
+            answer = island.query(
+                "SELECT count(*), count(DISTINCT id), coalesce(sum(price), 0)::bigint, "
+                "(SELECT count(*) FROM refunds) FROM sales",
+                freshness,
+            )
+            ((count, distinct, total, refunds),) = answer.rows
+            batch = answer.as_of["shop"]
+            assert (count, distinct, total, refunds) == (2 * batch, 2 * batch, 0, batch)
+            assert (batch, count) >= last[freshness]
+            last[freshness] = (batch, count)
+    finally:
+        stop.set()
+        writer.join()
+    assert not failures
+    assert last[STAGED][0] > 20
+
+
+def test_a_push_between_the_two_snapshots_is_seen_once(
+    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
+) -> None:
+    half_pushed(store, connection)
+
+    class PushesAfterSnapshot:
+        def snapshot(self) -> Any:
+            opened = store.reader.snapshot()
+            entered = opened.__enter__()
+
+            class Held:
+                def __enter__(self) -> Any:
+                    push(store, connection)  # moves and forgets what this snapshot holds staged
+                    return entered
+
+                def __exit__(self, *_: object) -> None:
+                    opened.__exit__(None, None, None)
+
+            return Held()
+
+    island = Island(
+        warehouse_url,
+        PushesAfterSnapshot(),  # type: ignore[arg-type]
+        Catalogue({"shop": shop.flow}),
+        timeout_ms=10_000,
+        rows_max=10,
+    )
+    assert ask(island, "SELECT id FROM sales ORDER BY id") == [(1,), (2,), (3,), (4,), (5,)]
+
+
+sales_of_a_batch = st.lists(
+    st.tuples(
+        st.integers(-(2**63), 2**63 - 1),
+        st.none() | st.floats(-1e9, 1e9),
+        st.none() | st.sampled_from(["a", "b", "\\", "'"]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(batches=st.lists(sales_of_a_batch, min_size=1, max_size=6), data=st.data())
+def test_any_split_between_staged_and_main_gives_the_same_answers(
+    warehouse_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    batches: Sequence[Sequence[shop.Sale]],
+    data: st.DataObject,
+) -> None:
+    store = shop.Shop(tmp_path_factory.mktemp("core"))
+    island = island_over(warehouse_url, store)
+    queries = [
+        "SELECT * FROM sales",
+        "SELECT note, count(*), min(id), max(price) FROM sales GROUP BY note",
+        "SELECT s.id, r.id FROM sales s FULL JOIN refunds r ON r.id = s.id",
+    ]
+    with warehouse.connect(warehouse_url, application="test") as connection:
+        connection.execute("DROP SCHEMA IF EXISTS shop, headrace CASCADE")
+        warehouse.prepare(connection, shop.flow)
+        split = data.draw(st.integers(0, len(batches)))
+        store.sell_all(batches[:split])
+        push(store, connection)
+        store.sell_all(batches[split:])
+        before = [sorted(map(repr, ask(island, query))) for query in queries]
+        push(store, connection)
+        after = [sorted(map(repr, ask(island, query, MAIN))) for query in queries]
+    store.close()
+    assert before == after
+
+
+# Refusals
+
+REFUSED = [
+    ("SELECT 1; DROP TABLE shop.sales", "2 statements"),
+    ("SELECT 1; SELECT 2", "2 statements"),
+    ("", "0 statements"),
+    ("-- nothing", "0 statements"),
+    ("DELETE FROM sales", "not a SELECT"),
+    ("INSERT INTO sales VALUES (1)", "not a SELECT"),
+    ("UPDATE sales SET id = 1", "not a SELECT"),
+    ("DROP TABLE sales", "not a SELECT"),
+    ("COPY sales TO '/tmp/x'", "not a SELECT"),
+    ("COPY (SELECT 1) TO PROGRAM 'id'", "not"),
+    ("EXPLAIN SELECT 1", "not a SELECT"),
+    ("SET statement_timeout = 0", "not a SELECT"),
+    ("SHOW ALL", "not a SELECT"),
+    ("DO $$ BEGIN END $$", "not a SELECT"),
+    ("CALL p()", "not a SELECT"),
+    ("BEGIN", "not a SELECT"),
+    ("VALUES (1)", "not a SELECT"),
+    ("LOCK TABLE sales", "not a SELECT"),
+    ("PREPARE p AS SELECT 1", "not a SELECT"),
+    ("LISTEN x", "not"),
+    ("SELEC 1", "not"),
+    ("SELECT FROM WHERE", "not SQL"),
+    ("SELECT * INTO stolen FROM sales", "INTO"),
+    ("SELECT * FROM sales FOR UPDATE", "FOR UPDATE"),
+    ("SELECT * FROM sales FOR SHARE SKIP LOCKED", "row locks"),
+    ("WITH x AS (DELETE FROM sales RETURNING *) SELECT * FROM x", "DELETE"),
+    ("WITH x AS (INSERT INTO sales VALUES (1) RETURNING id) SELECT * FROM x", "INSERT"),
+    ("WITH x AS (UPDATE sales SET id = 1 RETURNING id) SELECT * FROM x", "UPDATE"),
+    ("SELECT pg_sleep(10)", "function pg_sleep"),
+    ("SELECT PG_CATALOG.pg_sleep(10)", "DOT"),
+    ('SELECT "pg_sleep"(10)', "pg_sleep"),
+    ("SELECT pg_read_file('/etc/passwd')", "pg_read_file"),
+    ("SELECT pg_ls_dir('/')", "pg_ls_dir"),
+    ("SELECT * FROM pg_ls_dir('/')", "pg_ls_dir"),
+    ("SELECT * FROM ROWS FROM (pg_ls_dir('/')) AS r", "pg_ls_dir"),
+    ("SELECT set_config('statement_timeout', '0', false)", "set_config"),
+    ("SELECT current_setting('data_directory')", "current_setting"),
+    ("SELECT * FROM dblink('host=x', 'SELECT 1') AS t(a int)", "not allowed"),
+    ("SELECT lo_import('/etc/passwd')", "lo_import"),
+    ("SELECT lo_export(1, '/tmp/x')", "lo_export"),
+    ("SELECT query_to_xml('DROP TABLE sales', true, true, '')", "query_to_xml"),
+    ("SELECT table_to_xml('sales', true, true, '')", "table_to_xml"),
+    ("SELECT nextval('s')", "nextval"),
+    ("SELECT repeat('x', 1000000000)", "repeat"),
+    ("SELECT lpad('x', 1000000000)", "not allowed"),
+    ("SELECT generate_series(1, 1000000000)", "not allowed"),
+    ("SELECT * FROM generate_series(1, 1000000000)", "not allowed"),
+    ("SELECT pg_terminate_backend(1)", "pg_terminate_backend"),
+    ("SELECT version()", "version"),
+    ("SELECT current_user", "current_user"),
+    ("SELECT * FROM json_each('{}')", "not allowed"),
+    ("SELECT s.pg_restore_relation_stats FROM sales s", "no column pg_restore_relation_stats"),
+    ("SELECT s.row_to_json FROM sales s", "no column row_to_json"),
+    ("SELECT (s).id FROM sales s", "DOT"),
+    ("SELECT * FROM unknown", "no table unknown"),
+    ("SELECT * FROM information_schema.tables", "no table information_schema.tables"),
+    ("SELECT * FROM pg_catalog.pg_authid", "no table pg_catalog.pg_authid"),
+    ("SELECT * FROM pg_stat_activity", "no table pg_stat_activity"),
+    ("SELECT * FROM headrace.ledger", "no table headrace.ledger"),
+    ("SELECT * FROM pg_temp.staged_0", "no table pg_temp.staged_0"),
+    ("SELECT * FROM staged_0", "no table staged_0"),
+    ("SELECT * FROM LATERAL sales", "LATERAL"),
+    ("SELECT * FROM postgres.shop.sales", "not a plain table"),
+    ("SELECT * FROM sales WITH ORDINALITY", "not a plain table"),
+    ('SELECT * FROM "Sales"', "no table Sales"),
+    ("SELECT * FROM sales TABLESAMPLE SYSTEM (1)", "TABLESAMPLE"),
+    ("SELECT 'sales'::regclass", "catalogue type"),
+    ("SELECT 'x'::xml", "type xml"),
+    ("SELECT CAST('x' AS pg_catalog.regclass)", "not allowed"),
+    ("SELECT $1", "parameter"),
+    ("SELECT :x", "parameter"),
+    ("SELECT E'a\\'b'", "E'...'"),
+    ("SELECT $$a$$", r"\$\$"),
+    ("SELECT U&'\\0041'", "not allowed"),
+    ("SELECT id OPERATOR(pg_catalog.+) 1 FROM sales", "not"),
+    ("SELECT shop.sales.id FROM shop.sales", "named with its schema"),
+    ("SELECT 1_000", "_ between"),
+    ("SELECT 1 \0", "NUL"),
+    ("SELECT xmin FROM sales", "PostgreSQL refuses the query"),
+    ("SELECT ctid FROM sales", "PostgreSQL refuses the query"),
+    ("SELECT nothing FROM sales", 'column "nothing" does not exist'),
+    ("SELECT 1 / 0", "division by zero"),
+    ("SELECT 'a'::bigint", "invalid input syntax"),
+    ("SELECT " + "(" * 5_000 + "1" + ")" * 5_000, "nested too deeply"),
+    ("SELECT 1" + " + 1" * (SQL_CHARS_MAX // 4 - 3), "nested too deeply|refuses"),
+    ("SELECT '" + "x" * SQL_CHARS_MAX + "'", "characters"),
+]
+
+
+@pytest.mark.parametrize(("query", "reason"), REFUSED, ids=[query[:40] for query, _ in REFUSED])
+def test_what_is_not_a_known_select_is_refused(
+    query: str, reason: str, island: Island, connection: warehouse.Connection
+) -> None:
+    with pytest.raises(QueryRefused, match=reason):
+        island.query(query, STAGED)
+
+
+def test_a_refusal_tells_the_place(island: Island) -> None:
+    with pytest.raises(QueryRefused) as caught:
+        island.query("SELECT id,\n  pg_sleep(1) FROM sales", MAIN)
+    assert (caught.value.line, caught.value.column) == (2, 3)
+    with pytest.raises(QueryRefused, match=r"line 1, column 15"):
+        island.query("SELECT * FROM nowhere", MAIN)
+
+
+def test_a_table_of_two_dataflows_must_be_named_with_its_schema(
+    connection: warehouse.Connection, warehouse_url: str, store: shop.Shop
+) -> None:
+    other = Dataflow("mall")
+    other.outlet("sales", "id INTEGER")
+    catalogue = Catalogue({"shop": shop.flow, "mall": other})
+    island = Island(warehouse_url, store.reader, catalogue, timeout_ms=1_000, rows_max=10)
+    with pytest.raises(QueryRefused, match="in 2 dataflows"):
+        island.query("SELECT * FROM sales", MAIN)
+    assert ask(island, "SELECT * FROM shop.sales", MAIN) == []
+    with pytest.raises(NotReady, match="no tables of mall yet"):
+        island.query("SELECT * FROM mall.sales", MAIN)
+
+
+def test_nothing_can_be_written_even_if_it_got_past_the_lists(
+    island: Island, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "api.island.render", lambda _: "SELECT pg_catalog.lo_from_bytea(0, 'x'::bytea)"
+    )
+    with pytest.raises(QueryRefused, match="read-only transaction"):
+        island.query("SELECT 1", MAIN)
+
+
+# Limits and failures
+
+
+def test_more_rows_than_allowed_are_refused_and_not_cut_off(
+    warehouse_url: str, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell(*[(number, 1.0, None) for number in range(11)])
+    island = island_over(warehouse_url, store, rows_max=10)
+    assert len(ask(island, "SELECT id FROM sales LIMIT 10")) == 10
+    with pytest.raises(LimitExceeded, match="more than 10 rows"):
+        island.query("SELECT id FROM sales", STAGED)
+
+
+def test_a_query_that_takes_too_long_is_ended(
+    warehouse_url: str, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    island = island_over(warehouse_url, store, timeout_ms=200)
+    endless = "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n FROM t) SELECT count(*) FROM t"
+    with pytest.raises(LimitExceeded, match="longer than 200 ms"):
+        island.query(endless, MAIN)
+
+
+def test_a_warehouse_fed_by_another_core_is_refused_when_staged_rows_are_asked_for(
+    island: Island, store: shop.Shop, connection: warehouse.Connection, tmp_path: Path
+) -> None:
+    other = shop.Shop(tmp_path / "other")
+    other.sell((1, 1.0, None))
+    push(other, connection)
+    other.close()
+    with pytest.raises(LedgerMismatch, match="is fed by the core"):
+        island.query("SELECT * FROM sales", STAGED)
+    assert len(ask(island, "SELECT * FROM sales", MAIN)) == 1
+
+
+def test_without_a_core_main_still_answers(
+    connection: warehouse.Connection, warehouse_url: str, tmp_path: Path
+) -> None:
+    catalogue = Catalogue({"shop": shop.flow})
+    reader = shop.Reader(tmp_path / "nothing.db")
+    island = Island(warehouse_url, reader, catalogue, timeout_ms=1_000, rows_max=10)
+    assert ask(island, "SELECT * FROM sales", MAIN) == []
+    with pytest.raises(NotRunning, match="no core to read"):
+        island.query("SELECT * FROM sales", STAGED)
+
+
+def test_a_warehouse_without_tables_is_not_ready(warehouse_url: str, store: shop.Shop) -> None:
+    store.sell((1, 1.0, None))
+    for freshness in Freshness:
+        with pytest.raises(NotReady, match="no tables of shop yet"):
+            island_over(warehouse_url, store).query("SELECT * FROM sales", freshness)
+
+
+def test_a_warehouse_that_is_gone_is_away(store: shop.Shop) -> None:
+    with pytest.raises(Away):
+        island_over("postgresql://postgres@127.0.0.1:1/postgres", store).query("SELECT 1", MAIN)
+
+
+def test_what_a_query_left_behind_ends_with_it(
+    island: Island, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    half_pushed(store, connection)
+    ask(island, "SELECT count(*) FROM sales")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        connection.execute("SELECT * FROM pg_temp.staged_0")
