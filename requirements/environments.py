@@ -219,10 +219,15 @@ class Checkout:
         self.run(self.uv, "venv", "--python", _base_python(), folder)
         # Copies, not links: a file that is damaged in place must not damage the cache that
         # mends it (2.0 s instead of 0.1 s for .venv).
-        self.run(
+        install = [
             *(self.uv, "--system-certs", "pip", "install", "--python", folder),
-            *("--link-mode", "copy", "--require-hashes", "-r", self.requirements / lock),
-        )
+            *("--link-mode", "copy", "--build-constraints", self.requirements / "build.txt"),
+            *("--require-hashes", "-r", self.requirements / lock),
+        ]
+        try:  # the cache is as good as the index: hashes are required of both
+            self.run(*install, "--offline")
+        except HeadraceError:
+            self.run(*install)
 
     def run(self, *command: str | Path) -> None:
         """Run one step quietly; a failure becomes one sentence.
@@ -360,6 +365,7 @@ def _sources(requirements: Path) -> Mapping[str, Sequence[str | Path]]:
     project = requirements.parent / "pyproject.toml"
     return {
         "uv.txt": [requirements / "uv.in"],
+        "build.txt": [requirements / "build.in"],
         "core.txt": [project],
         "dev.txt": [project, requirements / "dev.in", "--constraints", requirements / "core.txt"],
         "airflow.txt": [requirements / "airflow.in"],
