@@ -1,5 +1,6 @@
 """The data folder: what lies where in it, its secrets, and whether it is ours to delete."""
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -86,6 +87,7 @@ class Home:
     def create(self) -> None:
         """Make the folder, or make sure that the one that is there is ours and has room."""
         self._check_path()
+        self._check_room()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             if not self.is_ours:
@@ -98,15 +100,18 @@ class Home:
                 f"the data folder {self.root} cannot be written: {error.strerror}",
                 hint="Give another with --home DIR or HEADRACE_HOME, or change its owner.",
             ) from error
-        self._check_room()
 
-    def delete(self) -> None:
-        """Delete all of it; refuses a folder that is not ours."""
+    def require_ours(self) -> None:
+        """Refuse a folder that is not a data folder of Headrace."""
         if not self.is_ours:
             raise Refused(
                 f"{self.root} is not a data folder of Headrace: it holds no {MARKER}",
                 hint="Nothing was deleted. Name the right folder with --home DIR.",
             )
+
+    def delete(self) -> None:
+        """Delete all of it; refuses a folder that is not ours."""
+        self.require_ours()
         for entry in self.root.iterdir():
             if entry.name == MARKER:  # the last to go: an interrupted deletion can be repeated
                 continue
@@ -115,7 +120,8 @@ class Home:
             else:
                 entry.unlink()
         (self.root / MARKER).unlink()
-        self.root.rmdir()
+        with contextlib.suppress(OSError):  # it may be a mount point, or no longer be empty
+            self.root.rmdir()
 
     def _claim(self) -> None:
         if any(self.root.iterdir()):
@@ -138,7 +144,8 @@ class Home:
             )
 
     def _check_room(self) -> None:
-        free_mb = shutil.disk_usage(self.root).free // 2**20
+        there = next(folder for folder in (self.root, *self.root.parents) if folder.exists())
+        free_mb = shutil.disk_usage(there).free // 2**20
         if free_mb < FREE_MB_LEAST:
             raise Missing(
                 f"the disk of {self.root} has {free_mb} MiB left, and {FREE_MB_LEAST} are needed",

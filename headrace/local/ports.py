@@ -5,7 +5,7 @@ import json
 import os
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,10 +30,11 @@ class Wanted:
 def choose(wanted: Sequence[Wanted], memory: Path) -> dict[str, int]:
     """Choose a port for each: the configured one, else the one of last time, else a free one."""
     remembered = _remembered(memory)
+    chosen: dict[str, int] = {}
     for want in wanted:
         if want.port:
-            _require_free(want)
-    chosen = {want.name: want.port for want in wanted if want.port}
+            _require_free(want, chosen)
+            chosen[want.name] = want.port
     for want in wanted:
         if not want.port:
             chosen[want.name] = _free(want, remembered.get(want.name, 0), set(chosen.values()))
@@ -41,7 +42,13 @@ def choose(wanted: Sequence[Wanted], memory: Path) -> dict[str, int]:
     return chosen
 
 
-def _require_free(want: Wanted) -> None:
+def _require_free(want: Wanted, chosen: Mapping[str, int]) -> None:
+    for other, port in chosen.items():
+        if port == want.port:
+            raise ConfigError(
+                f"{other}.port and {want.name}.port are both {port}",
+                hint="Give one of them another port, or 0 for a free one.",
+            )
     error = _refusal(want.host, want.port)
     if error is None:
         return

@@ -1,0 +1,176 @@
+"""The wiring of the local stack: which parts there are, how each is started and probed."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPConnection
+from pathlib import Path
+
+from headrace.config import KEYS, Config, child_environment, hidden, joined_paths, value_of
+from headrace.errors import ConfigError, NotRunning
+from headrace.local import broker, jars, java, ports, postgres
+from headrace.local.home import Home, ensure_secret
+from headrace.local.part import FINAL_EXITS, PROBE_TIMEOUT_S, Part, Probe, reachable, tcp_probe
+from headrace.local.ports import Wanted
+from headrace.local.state import PartState, StackState, State
+from ingest import topics
+
+BROKER, POSTGRES, ENGINE, API = NAMES = (broker.NAME, postgres.NAME, "engine", "api")
+
+
+@dataclass(frozen=True, slots=True)
+class Wired:
+    """The parts to start, in order, and those that are there already."""
+
+    parts: tuple[Part, ...]
+    external: dict[str, PartState]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine was found to have."""
+
+    java: Path
+    broker_classpath: str
+
+
+def check_machine(config: Config) -> Machine:
+    """Look for all that the stack needs, before anything is made or started."""
+    for flow in config.flows:
+        if not flow.is_file():
+            raise ConfigError(
+                f"the flow {flow} is not there", hint="Give the right path with --flow FILE."
+            )
+    found = java.find(child_environment({}))
+    jars.spark_jars(config)
+    return Machine(java=found.program, broker_classpath=jars.broker_classpath(config))
+
+
+def wire(config: Config, machine: Machine) -> Wired:
+    """Choose the ports and declare the parts."""
+    chosen = ports.choose(_wanted(config), Home(config.home).ports)
+    parts = []
+    external = {}
+    if config.broker.bootstrap:
+        bootstrap = config.broker.bootstrap
+        external[BROKER] = PartState(State.EXTERNAL, bootstrap)
+    else:
+        bootstrap = f"{config.broker.host}:{chosen['broker']}"
+        parts.append(
+            broker.part(
+                config,
+                port=chosen["broker"],
+                controller_port=chosen["broker.controller"],
+                java=machine.java,
+                classpath=machine.broker_classpath,
+                probe=partial(_broker_answers, bootstrap),
+            )
+        )
+    if config.warehouse.url:
+        url = config.warehouse.url
+        external[POSTGRES] = PartState(State.EXTERNAL, hidden(url))
+    else:
+        url = postgres.url(config, chosen["warehouse"])
+        parts.append(postgres.part(config, chosen["warehouse"]))
+    settings = _settings(config) | {"broker.bootstrap": bootstrap, "warehouse.url": url}
+    parts.append(_engine(config, settings))
+    parts.append(_api(config, settings, chosen["api"]))
+    return Wired(tuple(parts), external)
+
+
+def _wanted(config: Config) -> list[Wanted]:
+    wanted = [Wanted("api", config.api.host, config.api.port)]
+    if not config.broker.bootstrap:
+        wanted.append(Wanted("broker", config.broker.host, config.broker.port))
+        wanted.append(Wanted("broker.controller", "127.0.0.1"))
+    if not config.warehouse.url:
+        wanted.append(Wanted("warehouse", config.warehouse.host, config.warehouse.port))
+    return wanted
+
+
+def _settings(config: Config) -> dict[str, str]:
+    """Write down every key: a child must not find another file or other flags than we did."""
+    return {name: _text(value_of(config, name)) for name in KEYS}
+
+
+def _text(value: object) -> str:
+    return joined_paths([str(v) for v in value]) if isinstance(value, tuple) else str(value)
+
+
+def _engine(config: Config, settings: Mapping[str, str]) -> Part:
+    return Part(
+        name=ENGINE,
+        argv=_command(ENGINE),
+        environment=child_environment(settings),
+        address="-",
+        probe=partial(_engine_is_ready, Home(config.home)),
+        after=(BROKER, POSTGRES),
+        final_exits=FINAL_EXITS,
+    )
+
+
+def _api(config: Config, settings: Mapping[str, str], port: int) -> Part:
+    key = config.api.key or ensure_secret(Home(config.home).api_key)
+    own = {"api.port": str(port), "api.key": key}
+    address = f"{reachable(config.api.host)}:{port}"
+    return Part(
+        name=API,
+        argv=_command(API),
+        environment=child_environment({**settings, **own}),
+        address=address,
+        probe=lambda _pid: _api_is_ready(address),
+        after=(BROKER, POSTGRES),
+        stop_timeout_s=10.0,
+        final_exits=FINAL_EXITS,
+    )
+
+
+def _command(name: str) -> tuple[str, ...]:
+    # -P: the folder that `up` is called in may hold an `api` or `ingest` of its own.
+    return (sys.executable, "-P", "-m", "headrace.cli", name)
+
+
+def _broker_answers(bootstrap: str) -> None:
+    host, _, port = bootstrap.rpartition(":")
+    tcp_probe(host, int(port))  # the Kafka client would try for long and log each refusal
+    topics.probe(bootstrap)
+
+
+def _engine_is_ready(home: Home, pid: int) -> None:
+    found = json.loads((home.run / "engine.json").read_text(encoding="utf-8"))
+    if found["pid"] != pid:
+        raise NotRunning("another engine was ready", hint="Wait for this one.")
+
+
+def _api_is_ready(address: str) -> None:
+    connection = HTTPConnection(address, timeout=PROBE_TIMEOUT_S)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise NotRunning(f"/readyz answers {answer.status}", hint=answer.read(200).decode())
+    finally:
+        connection.close()
+
+
+def probes(config: Config, stack: StackState) -> dict[str, Probe]:
+    """Give the probe of each part of a stack that runs."""
+    address = {name: part.address for name, part in stack.parts.items()}
+    found: dict[str, Probe] = {
+        BROKER: lambda _pid: _broker_answers(address[BROKER]),
+        POSTGRES: lambda _pid: postgres.probe(_local_url(config, address[POSTGRES])),
+        ENGINE: partial(_engine_is_ready, Home(config.home)),
+        API: lambda _pid: _api_is_ready(address[API]),
+    }
+    return {name: found[name] for name in stack.parts}
+
+
+def _local_url(config: Config, address: str) -> str:
+    return postgres.url(config, int(address.rpartition(":")[2]))
+
+
+def lags(_config: Config, _stack: StackState) -> dict[str, str | int]:
+    """Measure how far each part is behind: engine and PostgreSQL, where it is known."""
+    return {}

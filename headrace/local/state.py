@@ -1,0 +1,100 @@
+"""What runs, and where: `<home>/run/stack.json`, written by the supervisor, read by clients.
+
+Whether a supervisor lives is told by its lock, never by this file; whether a part lives, by the
+part. What is read here is what the supervisor knew when it last wrote.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+
+from headrace.local import lock
+from headrace.local.home import Home
+
+
+class State(StrEnum):
+    """The state of a part, or of the stack."""
+
+    WAITING = "waiting"
+    """For the parts that it needs."""
+    STARTING = "starting"
+    READY = "ready"
+    HEALING = "healing"
+    """It was ready, died, and is being started again; the stack: one of its parts is."""
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    """It was given up."""
+    DEAD = "dead"
+    """Seen by a reader before the supervisor wrote of it."""
+    SILENT = "silent"
+    """It lives, and does not answer."""
+    EXTERNAL = "external"
+    """Given by the configuration; not ours to start or stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """What the supervisor knows of one part."""
+
+    state: State
+    address: str
+    pid: int | None = None
+    started: datetime | None = None
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StackState:
+    """What the supervisor knows of itself and its parts."""
+
+    pid: int
+    state: State
+    started: datetime
+    why: str = ""
+    """Why it failed."""
+    parts: dict[str, PartState] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """Replace the file in one step, so that a reader never sees half of it."""
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(dataclasses.asdict(self), default=_iso, indent=1) + "\n")
+        draft.replace(path)
+
+
+def read(home: Home) -> StackState | None:
+    """Read what the last supervisor wrote, if there was one."""
+    try:
+        found = json.loads(home.state.read_text())
+    except FileNotFoundError:
+        return None
+    parts = {name: _part(part) for name, part in found.pop("parts").items()}
+    found["state"] = State(found["state"])
+    found["started"] = datetime.fromisoformat(found["started"])
+    return StackState(parts=parts, **found)
+
+
+def running(home: Home) -> StackState | None:
+    """Read the state of the stack that runs now, or None if none does."""
+    pid = lock.holder(home.supervisor_lock)
+    found = read(home)
+    return found if found is not None and found.pid == pid else None
+
+
+def _part(found: dict[str, object]) -> PartState:
+    started = found["started"]
+    return PartState(
+        state=State(str(found["state"])),
+        address=str(found["address"]),
+        pid=found["pid"] if isinstance(found["pid"], int) else None,
+        started=datetime.fromisoformat(started) if isinstance(started, str) else None,
+        restarts=int(str(found["restarts"])),
+    )
+
+
+def _iso(value: object) -> str:
+    assert isinstance(value, datetime), value
+    return value.isoformat(timespec="milliseconds")

@@ -1,0 +1,305 @@
+"""The supervisor: starts the parts in order, restarts what dies, gives up what keeps dying.
+
+One thread, the main one, decides everything. It sleeps until an event comes - a death, a part that
+became ready, a wish to stop - or until the next thing is due. Other threads only wait, for a
+process to end or for a probe to answer, and send what they saw as an event.
+"""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from headrace import config
+from headrace.clock import Clock
+from headrace.errors import HeadraceError
+from headrace.local import child, logs
+from headrace.local.child import Child
+from headrace.local.deaths import Deaths
+from headrace.local.home import Home
+from headrace.local.part import Part
+from headrace.local.state import PartState, StackState, State
+
+PROBE_EVERY_S = 0.1
+LOGS_EVERY_S = 5.0
+FORMER_RETRY_S = 0.1
+LAST_LINES = 15
+
+Report = Callable[[str], None]
+
+
+class StackFailed(HeadraceError):
+    """A part was given up, and the stack was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """A child has ended."""
+
+    child: Child
+
+
+@dataclass(frozen=True, slots=True)
+class BecameReady:
+    """A child's probe was answered."""
+
+    child: Child
+
+
+@dataclass(frozen=True, slots=True)
+class StopWanted:
+    """Somebody wants the stack to stop; the second time: at once."""
+
+
+Event = Died | BecameReady | StopWanted
+
+
+@dataclass(slots=True)
+class Runner:
+    """One part and what has become of it."""
+
+    part: Part
+    deaths: Deaths
+    state: State = State.WAITING
+    child: Child | None = None
+    started: datetime | None = None
+    restarts: int = 0
+    was_ready: bool = False
+    since: float = 0.0
+    """When it was started, became ready, or died."""
+    start_at: float | None = None
+    """When to start it; None: not now."""
+    trouble: str = ""
+    """What its last probe said."""
+
+    def seen(self) -> PartState:
+        """Tell what a reader of the state file may know."""
+        return PartState(
+            state=self.state,
+            address=self.part.address,
+            pid=self.child.pid if self.child and self.child.code is None else None,
+            started=self.started,
+            restarts=self.restarts,
+        )
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Runs the parts of one data folder until it is asked to stop or gives up."""
+
+    home: Home
+    parts: Sequence[Part]
+    limits: config.Supervisor
+    clock: Clock
+    report: Report
+    on_ready: Callable[[], None]
+    """Called when all parts are ready for the first time."""
+    pid: int
+    external: dict[str, PartState] = field(default_factory=dict)
+    """Parts that are somebody else's, for the state file."""
+    _events: "queue.SimpleQueue[Event]" = field(default_factory=queue.SimpleQueue)
+    _runners: dict[str, Runner] = field(default_factory=dict)
+    _state: State = State.STARTING
+    _why: str = ""
+    _started: datetime = field(init=False)
+    _logs_due: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._started = self.clock.now()
+        for part in self.parts:
+            self._runners[part.name] = Runner(part, Deaths(self.limits.restarts_max))
+
+    def ask_to_stop(self) -> None:
+        """Have `run` stop everything and return; safe to call from a signal handler."""
+        self._events.put(StopWanted())
+
+    def run(self) -> None:
+        """Start everything and look after it; returns when stopped, raises when it gives up."""
+        try:
+            self._look_after()
+        except HeadraceError as error:
+            self._why = error.what
+            raise
+        except Exception as error:
+            self._why = f"a bug in Headrace: {error!r}"
+            raise
+        finally:
+            self._stop_all()
+
+    def _look_after(self) -> None:
+        while True:
+            self._start_what_is_due()
+            self._give_up_what_is_late()
+            self._turn_logs()
+            match self._next_event(self._next_due()):
+                case Died(child=died):
+                    self._died(self._runners[died.part.name])
+                case BecameReady(child=ready):
+                    self._ready(self._runners[ready.part.name], ready)
+                case StopWanted():
+                    return
+
+    def _next_event(self, due: float) -> Event | None:
+        try:
+            return self._events.get(timeout=max(0.0, due - self.clock.monotonic()))
+        except queue.Empty:
+            return None
+
+    def _next_due(self) -> float:
+        dues = [self._logs_due]
+        for runner in self._runners.values():
+            if runner.start_at is not None:
+                dues.append(runner.start_at)
+            if runner.state not in (State.WAITING, State.READY):
+                dues.append(runner.since + self.limits.ready_timeout_s)
+        return min(dues)
+
+    # starting
+
+    def _start_what_is_due(self) -> None:
+        now = self.clock.monotonic()
+        for runner in self._runners.values():
+            if runner.state is State.WAITING and self._may_start(runner.part):
+                runner.state, runner.start_at, runner.since = State.STARTING, now, now
+                self.report(f"{runner.part.name:<9} starting")
+            if runner.start_at is not None and runner.start_at <= now:
+                self._start(runner)
+        self._write()
+
+    def _may_start(self, part: Part) -> bool:
+        needed = (self._runners[name] for name in part.after if name in self._runners)
+        return all(runner.was_ready for runner in needed)
+
+    def _start(self, runner: Runner) -> None:
+        started = child.spawn(runner.part, self.home, lambda died: self._events.put(Died(died)))
+        if started is None:  # a former one's last processes are still going down
+            runner.start_at = self.clock.monotonic() + FORMER_RETRY_S
+            return
+        runner.child, runner.start_at = started, None
+        runner.started, runner.since = self.clock.now(), self.clock.monotonic()
+        threading.Thread(target=self._probe, args=(runner, started), daemon=True).start()
+
+    def _probe(self, runner: Runner, started: Child) -> None:
+        while True:
+            try:
+                runner.part.probe(started.pid)
+            except Exception as error:  # noqa: BLE001 - anything, until the part is ready
+                runner.trouble = str(error)
+            else:
+                self._events.put(BecameReady(started))
+                return
+            if started.dead.wait(PROBE_EVERY_S):
+                return
+
+    def _ready(self, runner: Runner, ready: Child) -> None:
+        if runner.child is not ready or ready.dead.is_set():
+            return  # it died right after its answer: its death is on the way
+        now = self.clock.monotonic()
+        self.report(
+            f"{runner.part.name:<9} ready     {runner.part.address:<22}{now - runner.since:.1f} s"
+        )
+        runner.state, runner.since, runner.was_ready = State.READY, now, True
+        if all(other.state is State.READY for other in self._runners.values()):
+            first = self._state is State.STARTING
+            self._state = State.READY
+            self._write()
+            if first:
+                self.on_ready()
+
+    def _give_up_what_is_late(self) -> None:
+        now = self.clock.monotonic()
+        for runner in self._runners.values():
+            late = now - runner.since >= self.limits.ready_timeout_s
+            if runner.state in (State.WAITING, State.READY) or not late:
+                continue
+            what = f"{runner.part.name} was not ready after {self.limits.ready_timeout_s} s"
+            if not runner.was_ready:
+                raise self._failed(runner, f"{what} ({runner.trouble})")
+            self.report(f"{what}: it is ended and started again")
+            runner.since = now
+            if runner.child is not None:
+                runner.child.kill()
+
+    # dying
+
+    def _died(self, runner: Runner) -> None:
+        assert runner.child is not None
+        ending, code = runner.child.ending(), runner.child.code
+        now = self.clock.monotonic()
+        healthy_s = now - runner.since if runner.state is State.READY else 0.0
+        delay_s = runner.deaths.next_delay_s(healthy_s)
+        if code in runner.part.final_exits:
+            raise self._failed(runner, f"{runner.part.name} cannot run ({ending})")
+        if delay_s is None:
+            raise self._failed(
+                runner,
+                f"{runner.part.name} died {runner.deaths.in_a_row} times in a row (last: {ending})",
+            )
+        self.report(f"{runner.part.name:<9} died      {ending}; starts again in {delay_s:g} s")
+        runner.child, runner.state = None, State.HEALING if runner.was_ready else State.STARTING
+        runner.since, runner.start_at = now, now + delay_s
+        runner.restarts += 1
+        if self._state is State.READY:
+            self._state = State.HEALING
+
+    def _failed(self, runner: Runner, what: str) -> StackFailed:
+        runner.state = State.FAILED
+        start = runner.child.log_start if runner.child else 0
+        lines = logs.last_lines(self.home.log(runner.part.name), LAST_LINES, after=start)
+        told = "; its log is empty" if not lines else "; its last log lines:\n"
+        return StackFailed(
+            what + told + "\n".join(f"  | {line}" for line in lines),
+            hint=f"The stack was stopped. `headrace logs {runner.part.name}` shows more; mend the "
+            "cause and run `headrace up` again.",
+        )
+
+    # stopping
+
+    def _stop_all(self) -> None:
+        self._state = State.STOPPING
+        for runner in reversed(self._runners.values()):
+            if runner.child is not None and not runner.child.dead.is_set():
+                self.report(f"{runner.part.name:<9} stopping")
+                self._stop(runner, runner.child)
+            runner.child = None
+            if runner.state is not State.FAILED:
+                runner.state = State.STOPPED
+        self._state = State.FAILED if self._why else State.STOPPED
+        self._write()
+
+    def _stop(self, runner: Runner, running: Child) -> None:
+        """Ask the part to end; kill it when it takes too long or somebody asks a second time."""
+        runner.state = State.STOPPING if runner.state is not State.FAILED else State.FAILED
+        self._write()
+        running.stop()
+        deadline = self.clock.monotonic() + runner.part.stop_timeout_s
+        while not running.dead.is_set():
+            event = self._next_event(deadline)
+            if isinstance(event, StopWanted) or self.clock.monotonic() >= deadline:
+                self.report(f"{runner.part.name:<9} does not stop: it is killed")
+                running.kill()
+                running.dead.wait()
+
+    # telling
+
+    def _turn_logs(self) -> None:
+        now = self.clock.monotonic()
+        if now < self._logs_due:
+            return
+        self._logs_due = now + LOGS_EVERY_S
+        for name in (*self._runners, logs.SUPERVISOR):
+            logs.turn_over(self.home.log(name), self.limits.log_mb_max * 2**20)
+
+    def _write(self) -> None:
+        seen = {name: runner.seen() for name, runner in self._runners.items()}
+        state = StackState(
+            pid=self.pid,
+            state=self._state,
+            started=self._started,
+            why=self._why,
+            parts=self.external | seen,
+        )
+        with contextlib.suppress(OSError):  # a full disk must not stop what runs
+            state.write(self.home.state)
