@@ -1,6 +1,7 @@
 """What can go wrong with a query.
 
 HeadraceError
+├── Busy                as many queries run and wait as may
 ├── NotRunning
 │   └── NotReady        the warehouse does not yet have what the query asks for
 └── Refused
@@ -8,7 +9,11 @@ HeadraceError
     └── LimitExceeded   the query would take longer, or answer more, than is allowed
 """
 
-from headrace.errors import NotRunning, Refused
+from headrace.errors import HeadraceError, NotRunning, Refused
+
+
+class Busy(HeadraceError):
+    """As many queries run and wait as may; the same one may be answered in a moment."""
 
 
 class NotReady(NotRunning):

@@ -74,7 +74,12 @@ class Island:
         except RecursionError as error:
             raise QueryRefused("the query is nested too deeply", hint="Flatten it.") from error
 
-    def check(self) -> None:
+    def check_core(self) -> None:
+        """Raise what keeps the core from being read."""
+        with self.reader.snapshot():
+            pass
+
+    def check_warehouse(self) -> None:
         """Raise what keeps the warehouse from answering."""
         with translated("asking the warehouse"), self._connection() as connection:
             connection.execute("SELECT 1")

@@ -17,6 +17,7 @@ DIALECT = "postgres"
 SQL_CHARS_MAX = 32_768
 
 WORD = re.compile(r"[A-Za-z_]+")
+NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 DIGITS = re.compile(r"_[0-9]")
 
 ONE_SELECT = "Send one SELECT; it may have CTEs, joins, subqueries, set operations and aggregates."
@@ -30,8 +31,10 @@ def parse(sql: str) -> exp.Query:
             f"the query has {len(sql)} characters, and {SQL_CHARS_MAX} are allowed",
             hint="Shorten it; long lists of values can often be a range or a join.",
         )
-    if "\0" in sql:
-        raise QueryRefused("the query has a NUL character in it", hint="Take it out.")
+    if NOT_TEXT.search(sql):
+        raise QueryRefused(
+            "the query has a NUL character or half a surrogate pair in it", hint="Take it out."
+        )
     statement = _one_statement(sql)
     for node in statement.walk():
         _check(node)

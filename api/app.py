@@ -1,0 +1,139 @@
+"""The REST API."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from api import problem
+from api.cut import Freshness
+from api.errors import Busy
+from api.guard import Guard
+from api.island import Answer, Island
+from api.values import dump, rows_to_json
+from headrace.errors import HeadraceError
+
+# Two cores' worth of queries and some that wait for the disk; PostgreSQL takes 100 connections.
+QUERIES_AT_ONCE = 8
+QUERIES_WAITING_MAX = 32
+
+
+class QueryIn(BaseModel):
+    """A query, and how fresh its answer must be."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str = Field(
+        description="One SELECT in PostgreSQL's dialect.",
+        examples=["SELECT contestant, count(*) FROM votes GROUP BY contestant"],
+    )
+    freshness: Freshness = Field(
+        Freshness.STAGED,
+        description="staged: all that the core has committed; main: what the warehouse has.",
+    )
+
+
+class ColumnOut(BaseModel):
+    """A column of the answer, with PostgreSQL's name for its type."""
+
+    name: str
+    type: str
+
+
+class QueryOut(BaseModel):
+    """An answer. Decimals, NaN, infinities, dates and times are text; integers are exact."""
+
+    columns: list[ColumnOut]
+    rows: list[list[Any]]
+    as_of: dict[str, int] = Field(description="The batch of each dataflow that it is as of.")
+    freshness: Freshness
+
+
+class Readiness(BaseModel):
+    """Whether queries can be answered, and what each side says when it cannot take part."""
+
+    ready: bool
+    core: str
+    warehouse: str
+
+
+def create(island: Island, key: str) -> FastAPI:
+    """Make the API over an island; callers must show `key`."""
+    app = FastAPI(
+        title="Headrace",
+        description="One answer over what is staged and what has arrived.",
+        docs_url=None,  # its pages load scripts from outside
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.add_middleware(Guard, key=key)
+    problem.install(app)
+    limiter = CapacityLimiter(QUERIES_AT_ONCE)
+
+    @app.post(
+        "/v1/query",
+        response_model=QueryOut,
+        responses=_problems(400, 401, 409, 413, 422, 503),
+        # The guard has checked it; this is for the OpenAPI document.
+        dependencies=[Depends(HTTPBearer(auto_error=False))],
+    )
+    async def query(asked: Annotated[QueryIn, ...]) -> Response:
+        """Answer one SELECT at one consistent point."""
+        if limiter.statistics().tasks_waiting >= QUERIES_WAITING_MAX:
+            raise Busy(
+                f"{QUERIES_AT_ONCE} queries run and {QUERIES_WAITING_MAX} wait",
+                hint="Ask again in a moment.",
+            )
+        body = await to_thread.run_sync(_answered, island, asked, limiter=limiter)
+        return Response(body, media_type="application/json")
+
+    @app.get("/livez")
+    async def livez() -> dict[str, bool]:
+        """Tell that the API's process lives."""
+        return {"live": True}
+
+    @app.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
+    async def readyz() -> Response:
+        """Tell whether queries can be answered at every freshness, and if not, why."""
+        found = await to_thread.run_sync(_readiness, island)
+        status = HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return Response(dump(found.model_dump()), status, media_type="application/json")
+
+    return app
+
+
+def _answered(island: Island, asked: QueryIn) -> bytes:
+    answer = island.query(asked.sql, asked.freshness)
+    return dump(_document(answer))
+
+
+def _document(answer: Answer) -> dict[str, Any]:
+    return {
+        "columns": [{"name": column.name, "type": column.type} for column in answer.columns],
+        "rows": rows_to_json(answer.rows),
+        "as_of": answer.as_of,
+        "freshness": answer.freshness.value,
+    }
+
+
+def _readiness(island: Island) -> Readiness:
+    found = {}
+    for side, check in (("core", island.check_core), ("warehouse", island.check_warehouse)):
+        try:
+            check()
+        except HeadraceError as error:
+            found[side] = error.what
+        else:
+            found[side] = "ok"
+    return Readiness(ready=all(said == "ok" for said in found.values()), **found)
+
+
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {problem.MEDIA_TYPE: {}}}
+        for status in statuses
+    }

@@ -1,0 +1,78 @@
+"""The guard: before anything else is looked at, the key, and the size of the body."""
+
+import secrets
+from http import HTTPStatus
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.problem import problem
+
+OPEN_PATHS = frozenset({"/livez", "/readyz"})
+
+# The longest SQL that is parsed, escaped as wastefully as JSON allows, and some room.
+BODY_BYTES_MAX = 256 * 1024
+
+
+class Guard:
+    """Lets through requests that show the key, and bodies up to the limit."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        assert key, "there is no default key"
+        self._app = app
+        self._key = key.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request in place of the application, or pass it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        if scope["path"] not in OPEN_PATHS and not self._shows_key(headers):
+            await _unauthorized(scope, receive, send)
+        elif int(headers.get("content-length", "0")) > BODY_BYTES_MAX:
+            await _too_large(scope, receive, send)
+        else:
+            await self._app(scope, _Limited(receive), send)
+
+    def _shows_key(self, headers: Headers) -> bool:
+        scheme, _, shown = headers.get("authorization", "").partition(" ")
+        # Compared in constant time, so that a key cannot be found letter by letter.
+        same = secrets.compare_digest(shown.strip().encode(), self._key)
+        return scheme.lower() == "bearer" and same
+
+
+class _Limited:
+    """A body that came without its length is counted while it is read."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._left = BODY_BYTES_MAX
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
+        return message
+
+
+TOO_LARGE = f"the body is larger than {BODY_BYTES_MAX} bytes"
+
+
+async def _too_large(scope: Scope, receive: Receive, send: Send) -> None:
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    await problem(status, "RequestEntityTooLarge", TOO_LARGE)(scope, receive, send)
+
+
+async def _unauthorized(scope: Scope, receive: Receive, send: Send) -> None:
+    response = problem(
+        HTTPStatus.UNAUTHORIZED,
+        "Unauthorized",
+        "the request shows no key, or not the right one",
+        headers={"WWW-Authenticate": "Bearer"},
+        hint="Send the header 'Authorization: Bearer KEY'; `headrace up` keeps the key in "
+        "secrets/api.key of its data folder.",
+    )
+    await response(scope, receive, send)

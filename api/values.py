@@ -1,0 +1,45 @@
+"""Values of an answer, as JSON can carry them without loss.
+
+Integers are written in full. What JSON has no form for is text, in PostgreSQL's own spelling:
+decimals, NaN and the infinities, dates and times (ISO 8601), bytes (hex).
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time
+from typing import Any
+
+AS_THEY_ARE = frozenset({int, str, bool, type(None)})
+
+
+def rows_to_json(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Make rows of JSON values."""
+    return [[to_json(value) for value in row] for row in rows]
+
+
+def to_json(value: Any) -> Any:
+    """Make a JSON value of one of PostgreSQL's."""
+    if type(value) in AS_THEY_ARE:
+        return value
+    match value:
+        case float():
+            return value if math.isfinite(value) else _not_finite(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case list() | tuple():
+            return [to_json(item) for item in value]
+        case bytes():
+            return "\\x" + value.hex()
+    return str(value)
+
+
+def dump(document: object) -> bytes:
+    """Write a JSON document; what JSON cannot hold is a bug, not a broken document."""
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def _not_finite(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
