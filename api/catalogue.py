@@ -10,17 +10,17 @@ class Catalogue:
     """The outlets of the loaded dataflows."""
 
     def __init__(self, dataflows: Mapping[str, Dataflow]) -> None:
-        self._outlets = [
+        self.outlets = tuple(
             outlet for dataflow in dataflows.values() for outlet in dataflow.outlets.values()
-        ]
-        self.columns = frozenset(name for o in self._outlets for name in o.columns.names)
+        )
+        self.columns = frozenset(name for o in self.outlets for name in o.columns.names)
 
     def find(self, schema: str, name: str) -> Outlet:
         """Find the outlet called `name`; the schema may be left out when only one is."""
-        found = [o for o in self._outlets if o.name == name and schema in ("", o.dataflow)]
+        found = [o for o in self.outlets if o.name == name and schema in ("", o.dataflow)]
         asked = f"{schema}.{name}" if schema else name
         if not found:
-            known = ", ".join(sorted(_full(outlet) for outlet in self._outlets)) or "none"
+            known = ", ".join(sorted(_full(outlet) for outlet in self.outlets)) or "none"
             raise QueryRefused(
                 f"there is no table {asked}",
                 hint=f"The tables are: {known}.",

@@ -80,9 +80,13 @@ class Island:
             pass
 
     def check_warehouse(self) -> None:
-        """Raise what keeps the warehouse from answering."""
-        with translated("asking the warehouse"), self._connection() as connection:
-            connection.execute("SELECT 1")
+        """Raise what keeps the warehouse from answering: it is away, or has no tables yet."""
+        with (
+            translated("asking the warehouse"),
+            self._connection() as connection,
+            cut.of_main(connection, self.catalogue.outlets),
+        ):
+            pass
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:

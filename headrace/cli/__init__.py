@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headrace import config
-from headrace.cli import engine, jars, settings, stack
+from headrace.cli import api, engine, jars, query, settings, stack
 from headrace.cli.command import Command, Context
 from headrace.errors import Exit, HeadraceError
 
@@ -35,7 +35,14 @@ exit codes:
 
 def commands() -> list[Command]:
     """List every command, in the order of the help page."""
-    return [*stack.COMMANDS, *engine.COMMANDS, *settings.COMMANDS, *jars.COMMANDS]
+    return [
+        *stack.COMMANDS,
+        *query.COMMANDS,
+        *engine.COMMANDS,
+        *api.COMMANDS,
+        *settings.COMMANDS,
+        *jars.COMMANDS,
+    ]
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,0 +1,104 @@
+"""`headrace api`: the query island's REST API alone."""
+
+import logging
+import signal
+import socket
+import sys
+
+from headrace import telemetry
+from headrace.cli.command import Command, Context
+from headrace.config import Config
+from headrace.errors import ConfigError, Exit
+from headrace.local.home import Home
+from headrace.local.part import reachable
+
+# A query at hand may end in this time after SIGTERM; then its connection is closed.
+SHUTDOWN_S_MAX = 5
+
+log = logging.getLogger(__name__)
+
+
+def run_api(context: Context) -> int:
+    """Serve the API until told to stop."""
+    config = context.config
+    if not config.warehouse.url:
+        raise ConfigError(
+            "the API needs warehouse.url",
+            hint="Give it (--set warehouse.url=postgresql://...), or let `headrace up` start all "
+            "parts together.",
+        )
+    key = key_of(config)
+    # Here, because every other command would pay for importing FastAPI and sqlglot.
+    import uvicorn
+
+    from api.app import create
+    from api.catalogue import Catalogue
+    from api.island import Island
+    from etl_procs import loader
+    from etl_procs.core import core_path
+    from etl_procs.reader import Reader
+
+    telemetry.start_logging("api")
+    island = Island(
+        url=config.warehouse.url,
+        reader=Reader(core_path(config.home)),
+        catalogue=Catalogue(loader.load(config.flows)),
+        timeout_ms=config.api.query_timeout_ms,
+        rows_max=config.api.query_rows_max,
+    )
+    listener = _listen(config)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create(island, key),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_S_MAX,
+        )
+    )
+    # uvicorn raises the signal again when it has shut down: being told to stop is no failure.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.OK))
+    log.info("listening on http://%s:%d", reachable(config.api.host), listener.getsockname()[1])
+    server.run(sockets=[listener])
+    return Exit.OK
+
+
+def key_of(config: Config) -> str:
+    """Give the key of the API: the configured one, or the one that `up` has made."""
+    path = Home(config.home).api_key
+    if config.api.key:
+        return config.api.key
+    if path.is_file():
+        return path.read_text(encoding="ascii").strip()
+    raise ConfigError(
+        f"there is no key for the API: api.key is not set, and {path} is not there",
+        hint="Set HEADRACE_API_KEY to a long random text; `headrace up` makes one by itself.",
+    )
+
+
+def _listen(config: Config) -> socket.socket:
+    try:
+        return socket.create_server((config.api.host, config.api.port), backlog=128)
+    except OSError as error:
+        raise ConfigError(
+            f"the API cannot listen on {config.api.host}:{config.api.port}: {error.strerror}",
+            hint="Set api.port to a free port, or to 0 to have one chosen.",
+        ) from error
+
+
+COMMANDS = [
+    Command(
+        name="api",
+        summary="run the REST API alone, against a given warehouse",
+        description="Run the REST API in this process. `headrace up` starts it beside the other "
+        "parts; alone it\nneeds warehouse.url and api.key. It reads the core in the data folder, "
+        "and answers\nPOST /v1/query, GET /livez and GET /readyz. SIGTERM ends it.",
+        examples=(
+            "HEADRACE_API_KEY=... headrace api --flow my_flow.py --set api.port=8080 "
+            "--set warehouse.url=postgresql://me@warehouse/db",
+            "curl -H 'Authorization: Bearer ...' -H 'Content-Type: application/json' "
+            '-d \'{"sql": "SELECT 1"}\' http://127.0.0.1:8080/v1/query',
+        ),
+        run=run_api,
+    )
+]
