@@ -1,25 +1,30 @@
-# Two commands for everybody: `make demo` and `make test`. Each makes what it needs first.
+# Two commands for everybody, on a fresh machine too: `make demo` and `make test`.
 # PYTHON names another Python than python3: make setup PYTHON=python3.12
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup test check lock
+.PHONY: help setup demo test check lock
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 10
 
-setup: ## the environments (.venv, .venv-airflow) and the jars; the second run takes a second
-	@command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer is needed, and there is no $(PYTHON) on PATH"; exit 4; }
+setup: ## the environments (.venv, .venv-airflow) and the jars: once 70 s, then half a second
+	@command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer is needed, and there is no $(PYTHON) on PATH" >&2; exit 4; }
 	@$(PYTHON) requirements/environments.py setup
 
-check: setup ## linters, types, layers: what is quick
+demo: setup ## a tuple's way from Kafka to the answer of a query, all of it real
+	@$(BIN)/python examples/demo.py
+
+test: check ## check, and every test, against the real broker, Spark and PostgreSQL
+	$(BIN)/pytest
+
+check: setup ## what is quick: format, lint, types, import layers, rules of the house
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-
-test: check ## everything: check, and every test
-	$(BIN)/pytest
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/test_house.py tests/test_compose.py
 
 lock: ## renew the locks and the digests of the jars
 	@$(PYTHON) requirements/environments.py lock

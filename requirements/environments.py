@@ -219,7 +219,7 @@ class Checkout:
         self.run(self.uv, "venv", "--python", _base_python(), folder)
         # Copies, not links: a file that is damaged in place must not damage the cache that
         # mends it (2.0 s instead of 0.1 s for .venv).
-        install = [
+        install: list[str | Path] = [
             *(self.uv, "--system-certs", "pip", "install", "--python", folder),
             *("--link-mode", "copy", "--build-constraints", self.requirements / "build.txt"),
             *("--require-hashes", "-r", self.requirements / lock),
