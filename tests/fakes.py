@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import waiting
+
 from headrace import config
 from headrace.clock import SystemClock
 from headrace.local import state
@@ -32,14 +34,9 @@ while True:
 """
 
 
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until a condition holds; fail when it does not within a generous time."""
-    clock = SystemClock()
-    deadline = clock.monotonic() + PATIENCE_S
-    pause = threading.Event()
-    while not condition():
-        assert clock.monotonic() < deadline, f"it did not come to pass: {what}"
-        pause.wait(0.02)
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a generous time until a condition holds."""
+    waiting.until(condition, PATIENCE_S, lambda: what)
 
 
 def part(home: Home, name: str, code: str, **more: object) -> Part:
