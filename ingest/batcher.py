@@ -1,9 +1,9 @@
 """The batcher: one Spark Structured Streaming query per dataflow, from its topic to Arrow.
 
 Delivery: every record from the given positions on is handed over at least once and in the order
-of its partition; after a failure or a restart, records may be handed over again. Whoever receives
-them decides by position what is new. Spark's checkpoint is made anew at each start and may be
-deleted at any time.
+of its partition; after a restart, records may be handed over again. Whoever receives them decides
+by position what is new, and must not raise: Spark would only log it. Spark's checkpoint is made
+anew at each start and may be deleted at any time.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from etl_procs.model import Stream
@@ -38,7 +38,6 @@ class Batcher:
         self._session = session
         self._stream = stream
         self._config = config
-        self._failure: BaseException | None = None
 
     def start(self, positions: Mapping[int, int], take: Take, scratch: Path) -> StreamingQuery:
         """Start reading at `positions` (partitions without one: from the beginning)."""
@@ -63,7 +62,7 @@ class Batcher:
             .writeStream.queryName(topic)
             .option("checkpointLocation", checkpoint)
             .trigger(processingTime=f"{self._config.engine.trigger_ms} milliseconds")
-            .foreachBatch(self._handing_to(take))
+            .foreachBatch(lambda frame, _spark_batch: take(frame.toArrow()))
             .start()
         )
         log.info("reading %s from %s", topic, starting)
@@ -74,24 +73,11 @@ class Batcher:
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
-            # What the receiver raised went through the JVM and came back as text.
-            if self._failure is not None:
-                raise self._failure from None
             raise HeadraceError(
                 f"Spark stopped reading {self._stream.topic}: {_first_line(error)}",
                 hint="Nothing was lost: positions are in the core's ledger. The engine's log "
                 "tells more (`headrace logs engine`).",
             ) from error
-
-    def _handing_to(self, take: Take) -> Callable[[DataFrame, int], None]:
-        def hand_over(frame: DataFrame, _spark_batch: int) -> None:
-            try:
-                take(frame.toArrow())
-            except BaseException as error:
-                self._failure = error
-                raise
-
-        return hand_over
 
     def _refuse_lost(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> None:
         for partition, position in positions.items():

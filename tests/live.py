@@ -22,6 +22,7 @@ from headrace import config
 from headrace.cli.engine import ready_pid
 from headrace.local import broker, jars, java, ports, postgres
 from headrace.local.alone import Alone
+from headrace.local.home import Home
 from ingest import topics
 from ingest.producer import produce
 
@@ -41,8 +42,9 @@ class Parts:
 def parts(home: Path) -> Iterator[Parts]:
     """Run a broker and a PostgreSQL."""
     loaded = config.load({"home": str(home)}, environment={}).config
+    Home(loaded.home).create()
     wanted = [ports.Wanted(name, "127.0.0.1") for name in ("broker", "controller", "postgres")]
-    at = ports.choose(wanted, home / "ports.json")
+    at = ports.choose(wanted, Home(loaded.home).ports)
     bootstrap = f"127.0.0.1:{at['broker']}"
     kafka = broker.part(
         loaded,

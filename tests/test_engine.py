@@ -52,23 +52,17 @@ def test_votes_flow_from_kafka_to_the_warehouse(board: Board) -> None:
     assert len({(letter.partition, letter.offset) for letter in letters}) == 58
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        Point.CORE_COMMIT_BEFORE,
-        Point.CORE_COMMIT_AFTER,
-        Point.PUSH_COPY_AFTER,
-        Point.PUSH_COMMIT_BEFORE,
-        Point.PUSH_COMMIT_AFTER,
-        Point.PUSH_FORGET_AFTER,
-    ],
-)
-def test_a_kill_at_any_point_leaves_every_vote_once(board: Board, point: Point) -> None:
+def test_kills_around_the_commit_and_amid_a_push_leave_every_vote_once(board: Board) -> None:
     board.vote(votes(200))
-    limits = {"engine__batch_rows_max": "40"}
-    with board.engine(testing__crash_at=f"{point.value}:2", **limits) as engine:
-        assert board.until_dead(engine) == -signal.SIGKILL, board.log()
-    with board.engine(**limits) as engine:
+    for point, times in [
+        (Point.CORE_COMMIT_BEFORE, 2),
+        (Point.CORE_COMMIT_AFTER, 2),
+        (Point.PUSH_COPY_AFTER, 1),
+    ]:
+        settings = {"testing__crash_at": f"{point.value}:{times}", "engine__batch_rows_max": "30"}
+        with board.engine(**settings) as engine:
+            assert board.until_dead(engine) == -signal.SIGKILL, board.log()
+    with board.engine() as engine:
         board.until_consumed(engine)
     assert board.arrived() == expected(200)
     assert len(board.dead_letters()) == 20

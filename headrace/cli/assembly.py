@@ -93,7 +93,13 @@ class Engine:
 
     def _taking(self, procedure: Procedure) -> Callable[[pa.Table], None]:
         def take(tuples: pa.Table) -> None:
-            committed = self._core.run(procedure, Arrived(procedure.takes, tuples))
+            if self._done.is_set():
+                return  # Spark hands it over again at the next start
+            try:
+                committed = self._core.run(procedure, Arrived(procedure.takes, tuples))
+            except Exception as error:  # noqa: BLE001 - handed to the main thread
+                self.fail(error)
+                return
             if committed is None:
                 return
             log.info(

@@ -10,11 +10,12 @@ from headrace import telemetry
 from headrace.cli.command import Command, Context
 from headrace.clock import SystemClock
 from headrace.errors import ConfigError, Exit, NotRunning
+from headrace.local.home import Home
 
 
 def ready_file(home: Path) -> Path:
     """Name the file that a ready engine leaves in the data folder, with its pid."""
-    return home / "run" / "engine.json"
+    return Home(home).run / "engine.json"
 
 
 def run_engine(context: Context) -> int:
@@ -36,6 +37,7 @@ def run_engine(context: Context) -> int:
     from headrace.cli.assembly import Engine
 
     telemetry.start_logging("engine")
+    Home(config.home).create()
     engine = Engine(config, loader.load(config.flows), SystemClock())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: engine.stop())
@@ -48,7 +50,6 @@ def run_engine(context: Context) -> int:
 
 
 def _say_ready(ready: Path) -> None:
-    ready.parent.mkdir(parents=True, exist_ok=True)
     written = ready.with_suffix(".new")
     now = SystemClock().now().isoformat()
     written.write_text(json.dumps({"pid": os.getpid(), "ready_at": now}), encoding="utf-8")
