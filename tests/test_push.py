@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 import shop
-from psycopg.conninfo import conninfo_to_dict
+from waiting import until
 
 from etl_procs.model import Dataflow
 from headrace.clock import SystemClock
@@ -274,25 +274,16 @@ class Watched:
         self.failed.set()
 
 
-def eventually(holds: Callable[[], bool], timeout_s: float = 10) -> None:
-    waited = threading.Event()
-    for _ in range(int(timeout_s / 0.02)):
-        if holds():
-            return
-        waited.wait(0.02)
-    assert holds()
-
-
 def test_the_pusher_sends_what_was_left_behind_and_what_is_notified(
     store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
 ) -> None:
     store.sell((1, 1.0, None))
     watched = Watched(store, warehouse_url)
     watched.pusher.start()
-    eventually(lambda: len(rows(connection)) == 1)
+    until(lambda: len(rows(connection)) == 1, 30, lambda: str(rows(connection)))
     store.sell((2, 1.0, None))
     watched.pusher.notify()
-    eventually(lambda: len(rows(connection)) == 2)
+    until(lambda: len(rows(connection)) == 2, 30, lambda: str(rows(connection)))
     assert watched.pusher.stop(timeout_s=10)
     assert watched.failure is None
 
@@ -309,17 +300,16 @@ def test_the_pusher_outlives_lost_connections(
         )
         store.sell((number, 1.0, None))
         watched.pusher.notify()
-    eventually(lambda: len(rows(connection)) == 20, timeout_s=30)
+    until(lambda: len(rows(connection)) == 20, 30, lambda: str(rows(connection)))
     assert watched.pusher.stop(timeout_s=10)
     assert watched.failure is None
     assert [row[0] for row in rows(connection)] == list(range(20))
 
 
 def test_the_pusher_waits_for_a_warehouse_that_is_away_and_can_be_stopped(
-    store: shop.Shop, warehouse_url: str
+    store: shop.Shop,
 ) -> None:
-    nowhere = conninfo_to_dict(warehouse_url)["host"]
-    watched = Watched(store, f"postgresql://postgres@{nowhere}:1/postgres")
+    watched = Watched(store, "postgresql://postgres@127.0.0.1:1/postgres")
     watched.pusher.start()
     assert not watched.failed.wait(0.5)
     assert watched.pusher.stop(timeout_s=10)

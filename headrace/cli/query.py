@@ -87,7 +87,7 @@ def _refusal(reply: Reply) -> HeadraceError:
     hint = problem.get("hint", "`headrace logs api` may tell more.")
     if reply.status is HTTPStatus.SERVICE_UNAVAILABLE:
         return NotRunning(what, hint=hint)
-    if reply.status.is_client_error:
+    if reply.status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return Refused(what, hint=hint)
     return HeadraceError(what, hint=hint)
 

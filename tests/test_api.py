@@ -1,0 +1,405 @@
+"""The REST API: what it answers, to whom, and how it says no. Real HTTP, a real PostgreSQL."""
+
+import itertools
+import json
+import math
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import shop
+import uvicorn
+from waiting import until
+
+from api.app import create
+from api.catalogue import Catalogue
+from api.cut import Freshness
+from api.guard import BODY_BYTES_MAX
+from api.island import Answer, Island
+from api.values import to_json
+from headrace.crash import CrashPoints
+from headrace.errors import Exit
+from migrations import warehouse
+from migrations.push import Push
+
+KEY = "a key for tests"
+SALES = '{"sql": "SELECT id, price, note FROM sales ORDER BY id"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    port: int
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: str | bytes | Iterator[bytes] | None = None,
+        *,
+        key: str | None = f"Bearer {KEY}",
+    ) -> Reply:
+        headers = {"Content-Type": "application/json"}
+        if key is not None:
+            headers["Authorization"] = key
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            named = {name.lower(): value for name, value in response.getheaders()}
+            return Reply(response.status, named, response.read())
+        finally:
+            connection.close()
+
+    def ask(self, sql: str, freshness: str = "staged") -> Reply:
+        return self.send("POST", "/v1/query", json.dumps({"sql": sql, "freshness": freshness}))
+
+
+@contextmanager
+def serving(island: Island) -> Iterator[Client]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create(island, KEY), log_level="critical"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield Client(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def island_over(url: str, store: shop.Shop, **limits: int) -> Island:
+    return Island(
+        url,
+        store.reader,
+        Catalogue({"shop": shop.flow}),
+        **{"timeout_ms": 10_000, "rows_max": 100} | limits,
+    )
+
+
+@pytest.fixture
+def connection(warehouse_url: str) -> Iterator[warehouse.Connection]:
+    with warehouse.connect(warehouse_url, application="test") as opened:
+        warehouse.prepare(opened, shop.flow)
+        yield opened
+
+
+@pytest.fixture
+def client(
+    connection: warehouse.Connection, warehouse_url: str, store: shop.Shop
+) -> Iterator[Client]:
+    with serving(island_over(warehouse_url, store)) as made:
+        yield made
+
+
+def assert_problem(reply: Reply, status: int, code: str) -> dict[str, Any]:
+    assert reply.status == status, reply.body
+    assert reply.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = reply.document
+    assert (document["status"], document["code"]) == (status, code)
+    assert document["detail"]
+    return document
+
+
+def test_a_query_is_answered_at_each_freshness(
+    client: Client, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell((1, 1.5, "a"))
+    Push(store.reader, store.core.forget, CrashPoints(), 10).run(connection, shop.flow)
+    store.sell((2**63 - 1, math.nan, None))
+    assert client.send("POST", "/v1/query", SALES).document == {
+        "columns": [
+            {"name": "id", "type": "bigint"},
+            {"name": "price", "type": "double precision"},
+            {"name": "note", "type": "text"},
+        ],
+        "rows": [[1, 1.5, "a"], [2**63 - 1, "NaN", None]],
+        "as_of": {"shop": 2},
+        "freshness": "staged",
+    }
+    main = client.ask("SELECT sum(id), avg(price) FROM sales", "main").document
+    assert main["rows"] == [["1", 1.5]]
+    assert [column["type"] for column in main["columns"]] == ["numeric", "double precision"]
+    assert (main["as_of"], main["freshness"]) == ({"shop": 1}, "main")
+
+
+def test_values_travel_without_loss() -> None:
+    assert to_json(2**63 - 1) == 2**63 - 1
+    assert to_json(Decimal("0.10")) == "0.10"
+    assert to_json(math.inf) == "Infinity"
+    assert to_json(-math.inf) == "-Infinity"
+    assert to_json(True) is True
+    assert to_json(b"\x00\xff") == "\\x00ff"
+    assert to_json([1, [math.nan, None]]) == [1, ["NaN", None]]
+    assert to_json(date(2026, 5, 6)) == "2026-05-06"
+    assert to_json(datetime(2026, 5, 6, 7, 8, 9, 10, UTC)) == "2026-05-06T07:08:09.000010+00:00"
+
+
+def test_types_beyond_the_tables_own_are_told_and_written(client: Client) -> None:
+    answer = client.ask(
+        "SELECT DATE '2026-05-06', 1.50::numeric(10, 2), true, ARRAY[1, NULL], "
+        "INTERVAL '1 day', TIMESTAMP '2026-05-06 07:08:09', 'x', NULL"
+    ).document
+    assert answer["rows"] == [
+        [
+            "2026-05-06",
+            "1.50",
+            True,
+            [1, None],
+            "1 day, 0:00:00",
+            "2026-05-06T07:08:09",
+            "x",
+            None,
+        ]
+    ]
+    assert [column["type"] for column in answer["columns"]] == [
+        "date",
+        "numeric",
+        "boolean",
+        "integer[]",
+        "interval",
+        "timestamp without time zone",
+        "text",
+        "text",
+    ]
+
+
+def test_nothing_but_health_is_open_without_the_key(client: Client) -> None:
+    paths = ["/v1/query", "/openapi.json", "/nothing", "/livez/", "/"]
+    keys = [None, "", "Bearer", "Bearer ", "Bearer no", KEY, f"Basic {KEY}", f"Bearer {KEY}x"]
+    for path, key in itertools.product(paths, keys):
+        reply = client.send("POST", path, SALES, key=key)
+        assert_problem(reply, 401, "Unauthorized")
+        assert reply.headers["www-authenticate"] == "Bearer"
+
+
+def test_every_error_is_a_problem_document(client: Client) -> None:
+    assert_problem(client.send("GET", "/nothing"), 404, "NotFound")
+    wrong_method = client.send("GET", "/v1/query")
+    assert_problem(wrong_method, 405, "MethodNotAllowed")
+    assert wrong_method.headers["allow"] == "POST"
+    for body in ("{", "", "[]", "{}", '{"sql": 1}', '{"sql": "SELECT 1", "freshness": "new"}'):
+        assert_problem(client.send("POST", "/v1/query", body), 422, "Invalid")
+    unknown = client.send("POST", "/v1/query", '{"sql": "SELECT 1", "fresh": 1}')
+    assert assert_problem(unknown, 422, "Invalid")["errors"][0]["at"] == "body/fresh"
+    assert client.send("POST", "/v1/query", b"\xff").status in (400, 422)
+
+
+def test_a_refused_query_tells_what_where_and_what_next(client: Client) -> None:
+    refused = assert_problem(client.ask("SELECT 1,\n pg_sleep(9)"), 400, "QueryRefused")
+    assert refused["detail"] == "the function pg_sleep is not allowed here (line 2, column 2)"
+    assert (refused["line"], refused["column"]) == (2, 2)
+    assert refused["hint"]
+    for sql in ("", "SELECT 1; SELECT 2", "SELECT 'a", "\0", "SELECT 1/0", "SELECT '\ud800'"):
+        assert_problem(client.ask(sql), 400, "QueryRefused")
+
+
+def test_a_body_beyond_the_limit_is_not_read(client: Client) -> None:
+    announced = client.send("POST", "/v1/query", b" " * (BODY_BYTES_MAX + 1))
+    assert_problem(announced, 413, "RequestEntityTooLarge")
+    chunks = (b" " * 65_536 for _ in range(BODY_BYTES_MAX // 65_536 + 1))
+    assert_problem(client.send("POST", "/v1/query", chunks), 413, "RequestEntityTooLarge")
+
+
+def test_limits_of_a_query_are_problems(
+    connection: warehouse.Connection, warehouse_url: str, store: shop.Shop
+) -> None:
+    store.sell((1, 1.0, None), (2, 1.0, None))
+    with serving(island_over(warehouse_url, store, rows_max=1)) as client:
+        too_many = assert_problem(client.ask("SELECT * FROM sales"), 400, "LimitExceeded")
+        assert "api.query_rows_max" in too_many["hint"]
+
+
+def test_health_tells_what_is_missing_and_needs_no_key(client: Client) -> None:
+    assert client.send("GET", "/livez", key=None).document == {"live": True}
+    ready = client.send("GET", "/readyz", key=None)
+    assert ready.status == 200
+    assert ready.document == {"ready": True, "core": "ok", "warehouse": "ok"}
+
+
+def test_a_warehouse_that_is_away_is_told_as_503(store: shop.Shop) -> None:
+    island = island_over("postgresql://someone:hidden@127.0.0.1:1/postgres", store)
+    with serving(island) as client:
+        reply = client.ask("SELECT 1")
+        assert_problem(reply, 503, "Away")
+        assert reply.headers["retry-after"] == "1"
+        assert client.send("GET", "/livez", key=None).status == 200
+        ready = client.send("GET", "/readyz", key=None)
+        assert ready.status == 503
+        assert ready.document["ready"] is False
+        assert ready.document["core"] == "ok"
+        assert "could not do it" in ready.document["warehouse"]
+        assert b"hidden" not in reply.body + ready.body
+
+
+def test_it_is_not_ready_without_a_core_or_tables(warehouse_url: str, tmp_path: Path) -> None:
+    island = Island(
+        warehouse_url,
+        shop.Reader(tmp_path / "none.db"),
+        Catalogue({"shop": shop.flow}),
+        timeout_ms=1_000,
+        rows_max=1,
+    )
+    with serving(island) as client:
+        ready = client.send("GET", "/readyz", key=None)
+        assert ready.status == 503
+        assert "no core to read" in ready.document["core"]
+        assert "no tables of shop yet" in ready.document["warehouse"]
+
+
+def test_a_bug_is_a_problem_that_shows_no_insides(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Answer:
+        raise ZeroDivisionError("insides")
+
+    monkeypatch.setattr(Island, "query", broken)
+    reply = client.ask("SELECT 1")
+    assert_problem(reply, 500, "Bug")
+    assert b"insides" not in reply.body
+
+
+def test_queries_beyond_the_limit_are_told_to_come_back(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def slow(*_: object) -> Answer:
+        go_on.wait(20)
+        return Answer((), (), {}, Freshness.MAIN)
+
+    monkeypatch.setattr(Island, "query", slow)
+    monkeypatch.setattr("api.app.QUERIES_WAITING_MAX", 1)
+    replies: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: replies.append(client.ask("SELECT 1").status))
+        for _ in range(12)
+    ]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(replies) == 3, 10, lambda: str(replies))
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert sorted(replies) == [200] * 9 + [503] * 3
+
+
+def test_the_openapi_document_describes_the_query(client: Client) -> None:
+    document = client.send("GET", "/openapi.json").document
+    operation = document["paths"]["/v1/query"]["post"]
+    assert operation["security"]
+    assert {"200", "400", "401", "503"} <= operation["responses"].keys()
+
+
+# The commands
+
+FLOW = ("--flow", str(Path(__file__).parent / "shop.py"))
+
+
+def headrace(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace.cli", *arguments, "--home", str(home)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@contextmanager
+def api_process(home: Path, url: str) -> Iterator[int]:
+    """Run `headrace api` and give its port."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli", "api", "--home", str(home), *FLOW],
+        env={**os.environ, "HEADRACE_WAREHOUSE_URL": url, "HEADRACE_API_KEY": KEY},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert started.stderr is not None
+        listening = next(line for line in started.stderr if "listening on" in line)
+        port = int(listening.rsplit(":", 1)[1])
+        yield port
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(20) == Exit.OK
+    finally:
+        if started.poll() is None:
+            started.kill()
+        started.wait()
+
+
+def test_the_commands_ask_and_answer(
+    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.5, "a\tb\x1b[2J"), (20, None, None))
+    with api_process(store.home, warehouse_url) as port:
+        where = {"HEADRACE_API_KEY": KEY, "HEADRACE_API_PORT": str(port)}
+        table = headrace("query", "SELECT * FROM sales ORDER BY id", home=store.home, **where)
+        assert table.stdout.splitlines() == [
+            "id  price  note",
+            "--  -----  -----------",
+            " 1    1.5  a\\tb\\x1b[2J",
+            "20   NULL  NULL",
+            "",
+            "as of shop batch 1 (staged)",
+        ]
+        asked = ("query", "SELECT id FROM sales", "--freshness", "main", "--json")
+        assert json.loads(headrace(*asked, home=store.home, **where).stdout) == {
+            "columns": [{"name": "id", "type": "bigint"}],
+            "rows": [],
+            "as_of": {"shop": 0},
+            "freshness": "main",
+        }
+        refused = headrace("query", "DROP TABLE sales", home=store.home, **where)
+        assert refused.returncode == Exit.REFUSED
+        assert refused.stderr.startswith("headrace: the statement is not a SELECT\n")
+        stranger = where | {"HEADRACE_API_KEY": "wrong"}
+        assert headrace("query", "SELECT 1", home=store.home, **stranger).returncode == Exit.REFUSED
+
+
+def test_a_query_without_an_api_says_how_to_start_one(tmp_path: Path) -> None:
+    unknown = headrace("query", "SELECT 1", home=tmp_path)
+    assert unknown.returncode == Exit.NOT_RUNNING
+    assert "Run `headrace up`" in unknown.stderr
+    where = {"HEADRACE_API_KEY": KEY, "HEADRACE_API_PORT": "1"}
+    away = headrace("query", "SELECT 1", home=tmp_path, **where)
+    assert away.returncode == Exit.NOT_RUNNING
+    assert re.search(r"the API at 127\.0\.0\.1:1 does not answer", away.stderr)
+
+
+def test_the_api_does_not_start_without_warehouse_key_or_port(tmp_path: Path) -> None:
+    url = {"HEADRACE_WAREHOUSE_URL": "postgresql://127.0.0.1:1/x"}
+    assert "needs warehouse.url" in headrace("api", *FLOW, home=tmp_path).stderr
+    no_key = headrace("api", *FLOW, home=tmp_path, **url)
+    assert no_key.returncode == Exit.CONFIG
+    assert "no key for the API" in no_key.stderr
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        settings = {**url, "HEADRACE_API_KEY": KEY, "HEADRACE_API_PORT": port}
+        refused = headrace("api", *FLOW, home=tmp_path, **settings)
+    assert refused.returncode == Exit.CONFIG
+    assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
