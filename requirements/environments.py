@@ -362,12 +362,15 @@ def lock(root: Path) -> None:
 
 
 def _sources(requirements: Path) -> Mapping[str, Sequence[str | Path]]:
+    """Map each lock to what it is made from, in the order in which one constrains the next."""
     project = requirements.parent / "pyproject.toml"
+    within_build = ["--constraints", requirements / "build.txt"]
+    within_core = ["--constraints", requirements / "core.txt"]
     return {
         "uv.txt": [requirements / "uv.in"],
         "build.txt": [requirements / "build.in"],
-        "core.txt": [project],
-        "dev.txt": [project, requirements / "dev.in", "--constraints", requirements / "core.txt"],
+        "core.txt": [project, *within_build],
+        "dev.txt": [project, requirements / "dev.in", *within_build, *within_core],
         "airflow.txt": [requirements / "airflow.in"],
     }
 

@@ -114,9 +114,10 @@ def test_every_lock_is_held_to_these_rules() -> None:
     assert {path.stem for path in (ROOT / "requirements").glob("*.txt")} == set(LOCKS)
 
 
-def test_development_has_the_versions_that_the_product_is_locked_to() -> None:
+@pytest.mark.parametrize("lock", ["core", "build"])
+def test_development_has_the_versions_that_the_product_is_locked_to(lock: str) -> None:
     development = pins("dev")
-    assert {key: development.get(key) for key in pins("core")} == pins("core")
+    assert {key: development.get(key) for key in pins(lock)} == pins(lock)
 
 
 def test_what_the_product_imports_is_locked() -> None:
