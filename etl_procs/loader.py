@@ -3,10 +3,10 @@
 import importlib.util
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from etl_procs.model import Dataflow
+from etl_procs.model import Dataflow, Stream
 from headrace.errors import DefinitionError, HeadraceError
 
 
@@ -72,3 +72,15 @@ def _dataflows(path: Path) -> list[Dataflow]:
             hint='Make one at the top level of the file: flow = Dataflow("my_flow").',
         )
     return flows
+
+
+def stream_named(dataflows: Mapping[str, Dataflow], name: str) -> Stream:
+    """Find a stream by its name, or by dataflow.stream where several have that name."""
+    streams = [stream for flow in dataflows.values() for stream in flow.streams.values()]
+    found = [stream for stream in streams if name in (stream.name, stream.topic)]
+    if len(found) != 1:
+        raise DefinitionError(
+            f"there are {len(found)} streams called {name}",
+            hint="Use one of: " + ", ".join(stream.topic for stream in streams),
+        )
+    return found[0]

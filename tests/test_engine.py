@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from flows import EXAMPLE
 from live import Board, Parts, parts
 
 from headrace.cli import main
@@ -119,6 +120,51 @@ def test_ready_is_said_and_taken_back(board: Board, capsys: pytest.CaptureFixtur
         board.until_ready(engine)
     assert main(check) == 3
     assert engine.returncode == 0, board.log()
+
+
+def test_lines_become_tuples_and_dead_letters_are_shown(
+    board: Board, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = board.folder / "votes.jsonl"
+    file.write_bytes(b'{"phone": "1", "contestant": 1}\r\n\n\xff\nno\x1b json\n{"phone": "2"}')
+    flags = ["--home", str(board.home), "--flow", str(board.file)]
+    broker = ["--set", f"broker.bootstrap={board.parts.bootstrap}"]
+    assert main(["produce", board.topic, str(file), *flags, *broker]) == 0
+    assert capsys.readouterr().out == f"4 tuples are in {board.topic}\n"
+    with board.engine() as engine:
+        board.until_consumed(engine)
+    assert board.arrived() == [("1", 1, "Edwina")]
+
+    assert main(["dead-letters", "list", *flags]) == 0
+    shown = capsys.readouterr().out
+    assert f"{board.name}  not UTF-8             " in shown
+    assert r"no\x1b json" in shown
+    assert main(["dead-letters", "list", "--json", *flags]) == 0
+    letters = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {x["reason"]: x.get("value", x.get("value_base64")) for x in letters} == {
+        "not UTF-8": "/w==",
+        "not JSON": "no\x1b json",
+        "contestant is missing": '{"phone": "2"}',
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["produce", "nothing"], 2, "there are 0 streams called nothing"),
+        (["produce", "votes", "absent.jsonl", "--set", "broker.bootstrap="], 3, "no broker is kn"),
+        (["dead-letters", "list"], 3, "there is no core to read"),
+    ],
+)
+def test_commands_say_what_is_missing(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*arguments, "--home", str(tmp_path), "--flow", str(EXAMPLE)]) == code
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["broker.bootstrap", "warehouse.url"])

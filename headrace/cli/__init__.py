@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headrace import config
-from headrace.cli import api, engine, jars, query, settings, stack
+from headrace.cli import api, dead_letters, engine, jars, produce, query, settings, stack
 from headrace.cli.command import Command, Context
 from headrace.errors import Exit, HeadraceError
 
@@ -37,7 +37,9 @@ def commands() -> list[Command]:
     """List every command, in the order of the help page."""
     return [
         *stack.COMMANDS,
+        *produce.COMMANDS,
         *query.COMMANDS,
+        *dead_letters.COMMANDS,
         *engine.COMMANDS,
         *api.COMMANDS,
         *settings.COMMANDS,

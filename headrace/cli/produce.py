@@ -1,0 +1,96 @@
+"""`headrace produce`: lines of a file, or of standard input, into a stream."""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from typing import BinaryIO
+
+from headrace.cli import addresses
+from headrace.cli.command import Command, Context
+from headrace.clock import SystemClock
+from headrace.errors import Exit, HeadraceError
+
+PROGRESS_EVERY_S = 1.0
+
+
+def run_produce(context: Context) -> int:
+    """Send each line as one tuple; return when the broker has all of them durably."""
+    # Here, because every other command would pay for importing Kafka's client.
+    from etl_procs import loader
+    from ingest import topics
+    from ingest.producer import produce
+
+    arguments, config = context.arguments, context.config
+    stream = loader.stream_named(loader.load(config.flows), arguments.stream)
+    bootstrap = addresses.bootstrap(config)
+    topics.ensure(bootstrap, stream.topic, config.broker.topic_partitions)
+    progress = Progress()
+    try:
+        with _opened(arguments.file) as lines:
+            for sent in produce(bootstrap, stream.topic, _tuples(lines)):
+                progress.tell(sent)
+    except KeyboardInterrupt:
+        raise HeadraceError(
+            f"interrupted after {progress.sent:,} tuples",
+            hint="They are in the topic. Send the rest, or all again if repeats do no harm.",
+        ) from None
+    print(f"{progress.sent:,} tuples are in {stream.topic}")
+    return Exit.OK
+
+
+def _opened(file: str) -> "nullcontext[BinaryIO] | BinaryIO":
+    if file == "-":
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return open(file, "rb")
+    except OSError as error:
+        raise HeadraceError(
+            f"{file} cannot be read: {error.strerror}", hint="Nothing was sent. Name another file."
+        ) from error
+
+
+def _tuples(lines: Iterable[bytes]) -> Iterator[bytes]:
+    stripped = (line.rstrip(b"\r\n") for line in lines)
+    return (line for line in stripped if line)
+
+
+class Progress:
+    """Counts what was sent, and says so now and then."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self._clock = SystemClock()
+        self._started = self._told = self._clock.monotonic()
+
+    def tell(self, sent: int) -> None:
+        """Take note of the count; print it if it is time."""
+        self.sent = sent
+        now = self._clock.monotonic()
+        if now - self._told >= PROGRESS_EVERY_S:
+            self._told = now
+            print(f"{sent:,} tuples, {sent / (now - self._started):,.0f}/s", file=sys.stderr)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("stream", metavar="STREAM", help="a stream, or dataflow.stream")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", default="-", help="one tuple a line; -: standard input"
+    )
+
+
+COMMANDS = [
+    Command(
+        name="produce",
+        summary="send the lines of a file into a stream",
+        description="Send each line as one tuple into the stream's Kafka topic, and return when "
+        "the broker\nhas all of them. Empty lines are left out. Any other Kafka producer will do "
+        "as well.",
+        examples=(
+            "headrace produce votes votes.jsonl",
+            'echo \'{"phone": "555-0100", "contestant": 2}\' | headrace produce leaderboard.votes',
+        ),
+        run=run_produce,
+        arguments=_arguments,
+    )
+]
