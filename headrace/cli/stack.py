@@ -26,6 +26,7 @@ DOWN_TIMEOUT_S = 120.0  # more than all parts' own limits together
 POLL_S = 0.1
 FOLLOW_S = 0.2
 READY_MARK = b"\0"
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 CLOCK = SystemClock()
 
@@ -94,7 +95,7 @@ def _supervise(config: Config, on_ready: Callable[[], None]) -> int:
 
 
 def _stop_on_signals(supervisor: Supervisor) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOPPING:
         if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
             continue  # nohup: it shall outlive its terminal
         signal.signal(number, lambda *_: supervisor.ask_to_stop())
@@ -132,10 +133,12 @@ def _detach(config: Config) -> int:
     """Be the supervisor in a session of its own; here, show its progress until all is ready."""
     reading, writing = os.pipe()
     sys.stdout.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # none may come before we know the child
     pid = os.fork()  # no thread was started yet
     if pid:
         os.close(writing)
         return _follow_start(pid, reading)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     os.setsid()
     os.close(reading)
     _redirect(os.open(os.devnull, os.O_RDONLY), 0)
@@ -159,21 +162,22 @@ def _redirect(source: int, target: int) -> None:
 
 
 def _follow_start(pid: int, reading: int) -> int:
+    """Copy the supervisor's progress to the terminal; a wish to stop is passed on to it."""
     interrupted = False
-    while True:
-        try:
-            told = os.read(reading, 4096)
-        except KeyboardInterrupt:
-            interrupted = True
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-            continue
+
+    def pass_on(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        _signal(pid, signal.SIGTERM)
+
+    for number in STOPPING:
+        signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    while told := os.read(reading, 4096):
         sys.stdout.write(told.replace(READY_MARK, b"").decode(errors="replace"))
         sys.stdout.flush()
         if READY_MARK in told and not interrupted:
             return Exit.OK
-        if not told:
-            break
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if interrupted:
         return Exit.INTERRUPTED

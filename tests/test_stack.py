@@ -1,0 +1,246 @@
+"""`headrace up | status | down | reset`, with all parts real; any of them killed at any moment."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import is_gone
+from flows import EXAMPLE
+from waiting import until
+
+from headrace import config
+from headrace.errors import Exit
+from headrace.local import lock
+from headrace.local.home import Home
+
+PARTS = ("broker", "postgres", "engine", "api")
+START_S = 180.0
+
+
+class Stack:
+    """One data folder, and the command line on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = Home(folder / "home")
+        self._environment = config.child_environment({"home": self.home.root, "flows": EXAMPLE})
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "headrace.cli", *arguments],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        process = self.start(*arguments)
+        told, _ = process.communicate(timeout=START_S)
+        return process.returncode, told
+
+    def status(self) -> dict[str, Any]:
+        _, told = self.run("status", "--json")
+        found: dict[str, Any] = json.loads(told)
+        return found
+
+    def pid(self, name: str) -> int:
+        status = self.status()
+        pid = status["supervisor" if name == "supervisor" else "parts"]
+        found: int = pid["pid"] if name == "supervisor" else pid[name]["pid"]
+        return found
+
+    def is_ready(self) -> bool:
+        return self.status()["supervisor"]["state"] == "ready"
+
+    def log(self) -> str:
+        return self.run("logs", "-n", "40")[1]
+
+    def processes(self) -> list[int]:
+        """List what lives of this stack: by its locks, and by the folder in its environment."""
+        mark = f"HEADRACE_HOME={self.home.root}\0".encode()
+        held = [lock.holder(self.home.part_lock(name)) for name in PARTS]
+        found = [pid for pid in held if pid is not None]
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:  # gone meanwhile, or somebody else's
+                continue
+        return [pid for pid in found if not is_gone(pid)]
+
+    def until_no_process(self) -> None:
+        until(lambda: not self.processes(), START_S, lambda: str(self.processes()))
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    made = Stack(tmp_path_factory.mktemp("stack"))
+    yield made
+    made.run("down")
+
+
+@pytest.fixture
+def up(stack: Stack) -> Stack:
+    """The stack, with all parts ready."""
+    code, told = stack.run("up", "--detach")
+    assert code == Exit.OK, told
+    return stack
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Stack:
+    """A stack that was never started."""
+    return Stack(tmp_path)
+
+
+def test_after_up_everything_is_ready_and_after_down_nothing_is_left(up: Stack) -> None:
+    code, told = up.run("status")
+    assert code == Exit.OK, told
+    status = up.status()
+    assert set(status["parts"]) == set(PARTS)
+    assert all(part["state"] == "ready" and part["pid"] for part in status["parts"].values())
+    addresses = {name: part["address"] for name, part in status["parts"].items()}
+
+    code, told = up.run("down")
+    assert code == Exit.OK, told
+    assert not up.processes()
+    assert up.run("status")[0] == Exit.NOT_RUNNING
+    code, told = up.run("down")
+    assert code == Exit.OK
+    assert "not running" in told
+
+    assert up.run("up", "--detach")[0] == Exit.OK
+    again = {name: part["address"] for name, part in up.status()["parts"].items()}
+    assert again == addresses
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_that_is_killed_comes_back(up: Stack, name: str) -> None:
+    before = up.status()["parts"][name]
+    os.kill(before["pid"], signal.SIGKILL)
+    killed = up.status()["parts"][name]
+    assert killed["state"] != "ready" or killed["pid"] != before["pid"]
+    until(up.is_ready, START_S, up.log)
+    after = up.status()["parts"][name]
+    assert after["pid"] != before["pid"]
+    assert after["restarts"] > before["restarts"]
+    assert after["address"] == before["address"]
+
+
+def test_a_second_up_says_that_it_is_up_already(up: Stack) -> None:
+    supervisor = up.pid("supervisor")
+    code, told = up.run("up")
+    assert code == Exit.OK
+    assert "up already" in told
+    assert up.pid("supervisor") == supervisor
+
+
+def test_no_secret_is_shown(up: Stack) -> None:
+    secrets = [up.home.postgres_password.read_text(), up.home.api_key.read_text()]
+    shown = up.log() + up.run("status")[1] + up.home.state.read_text()
+    commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in up.processes()]
+    assert not any(secret in shown for secret in secrets)
+    assert not any(secret.encode() in command for secret in secrets for command in commands)
+
+
+def test_reset_refuses_while_the_stack_runs(up: Stack) -> None:
+    code, told = up.run("reset", "--yes")
+    assert code == Exit.REFUSED
+    assert "headrace down" in told
+    assert up.is_ready()
+
+
+def test_a_killed_supervisor_leaves_no_process(up: Stack) -> None:
+    os.kill(up.pid("supervisor"), signal.SIGKILL)
+    up.until_no_process()
+    code, told = up.run("status")
+    assert code == Exit.NOT_RUNNING
+    assert "ended without stopping its parts" in told
+
+
+def test_up_works_over_children_that_are_still_going_down_and_ctrl_c_stops_it_in_order(
+    up: Stack,
+) -> None:
+    os.kill(up.pid("supervisor"), signal.SIGKILL)
+    foreground = up.start("up")
+    until(up.is_ready, START_S, up.log)
+    foreground.send_signal(signal.SIGINT)
+    told, _ = foreground.communicate(timeout=START_S)
+    assert foreground.returncode == Exit.OK
+    places = [told.index(f"{name:<9} stopping") for name in reversed(PARTS)]
+    assert places == sorted(places)
+    assert not up.processes()
+
+
+def test_ctrl_c_while_up_waits_in_front_of_the_background_stops_what_it_started(
+    stack: Stack,
+) -> None:
+    waiting = stack.start("up", "--detach")
+    assert waiting.stdout is not None
+    assert "starting" in waiting.stdout.readline()
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate(timeout=START_S)
+    assert waiting.returncode == Exit.INTERRUPTED
+    assert not stack.processes()
+
+
+def test_reset_deletes_all_of_it(stack: Stack) -> None:
+    stack.run("down")
+    code, told = stack.run("reset")
+    assert code == Exit.REFUSED
+    assert "--yes" in told
+    assert stack.home.root.exists()
+    assert stack.run("reset", "--yes")[0] == Exit.OK
+    assert not stack.home.root.exists()
+
+
+def test_a_start_that_fails_in_the_background_is_told_and_leaves_nothing(
+    fresh: Stack, tmp_path: Path
+) -> None:
+    flow = tmp_path / "flow.py"
+    flow.write_text("raise RuntimeError('the flow is broken')\n")
+    code, told = fresh.run("up", "--detach", "--flow", str(flow))
+    assert code not in (Exit.OK, Exit.BUG)
+    assert "the flow is broken" in told
+    assert not fresh.processes()
+    code, told = fresh.run("status")
+    assert code == Exit.NOT_RUNNING
+    assert "the flow is broken" in told
+
+
+def test_a_configured_port_that_is_taken_stops_up_before_anything_is_started(fresh: Stack) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        code, told = fresh.run("up", "--set", f"api.port={port}")
+    assert code == Exit.REFUSED
+    assert f"api.port is {port}" in told
+    assert not fresh.home.log("broker").exists()
+
+
+def test_what_was_never_started_has_a_status_too(fresh: Stack) -> None:
+    code, told = fresh.run("status", "--json")
+    assert code == Exit.NOT_RUNNING
+    status = json.loads(told)
+    assert status["supervisor"]["state"] == "stopped"
+    assert set(status["parts"]) == set(PARTS)
+    assert not fresh.home.root.exists()
+    assert fresh.run("down")[0] == Exit.OK
+    assert fresh.run("logs")[0] == Exit.NOT_RUNNING
+    assert fresh.run("reset", "--yes")[0] == Exit.OK
+
+
+def test_reset_does_not_touch_a_folder_of_somebody_else(fresh: Stack) -> None:
+    fresh.home.root.mkdir()
+    kept = fresh.home.root / "thesis.tex"
+    kept.write_text("chapter one")
+    for command in ("reset", "--yes"), ("up",):
+        assert fresh.run(*command)[0] == Exit.REFUSED
+    assert list(fresh.home.root.iterdir()) == [kept]
