@@ -1,6 +1,7 @@
 """The island: one SELECT over what is staged and what has arrived, each row exactly once."""
 
 import itertools
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,14 +10,17 @@ from typing import Any
 import psycopg
 import pytest
 import shop
+from flows import EXAMPLE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from api import grammar
 from api.catalogue import Catalogue
 from api.cut import Freshness
 from api.errors import LimitExceeded, NotReady, QueryRefused
 from api.island import Answer, Column, Island
-from api.parse import SQL_CHARS_MAX
+from api.parse import SQL_CHARS_MAX, parse
+from etl_procs import loader
 from etl_procs.model import Dataflow
 from headrace.crash import CrashPoints
 from headrace.errors import NotRunning
@@ -24,6 +28,7 @@ from migrations import warehouse
 from migrations.errors import Away, LedgerMismatch
 from migrations.push import Push
 
+QUERYING = Path(__file__).parent.parent / "docs" / "querying.md"
 CATALOGUE = Catalogue({"shop": shop.flow})
 MAIN, STAGED = Freshness.MAIN, Freshness.STAGED
 
@@ -135,6 +140,28 @@ def test_answers_are_those_of_postgresql_over_plain_tables(
 
 def in_any_order(found: Sequence[object]) -> list[str]:
     return sorted(map(repr, found))
+
+
+def test_the_queries_of_the_documentation_work_and_use_every_function(
+    warehouse_url: str, store: shop.Shop
+) -> None:
+    flow = loader.load([EXAMPLE])["leaderboard"]
+    catalogue = Catalogue({"leaderboard": flow})
+    island = Island(warehouse_url, store.reader, catalogue, timeout_ms=10_000, rows_max=100)
+    queries = re.findall(r"```sql\n(.*?)```", QUERYING.read_text(), re.DOTALL)
+    with warehouse.connect(warehouse_url, application="test") as connection:
+        warehouse.prepare(connection, flow)
+        connection.execute(
+            "INSERT INTO leaderboard.votes VALUES ('555-01', 1, 'Edwina'), ('555-02', 2, 'Tab'), "
+            "('555-03', 1, 'Edwina'), ('555-04', 3, NULL)"
+        )
+        connection.execute("SET search_path TO leaderboard; SET timezone TO 'UTC'")
+        for query in queries:
+            expected = connection.execute(query.encode()).fetchall()
+            assert expected
+            assert in_any_order(ask(island, query, MAIN)) == in_any_order(expected)
+    used = {type(node) for query in queries for node in parse(query).walk()}
+    assert not set(grammar.FUNCTIONS) - used
 
 
 def test_a_cte_hides_a_table_of_its_name_from_all_but_itself(

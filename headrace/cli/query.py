@@ -7,13 +7,12 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
+from headrace.cli import addresses
 from headrace.cli.api import key_of
 from headrace.cli.command import Command, Context
+from headrace.cli.table import laid_out
 from headrace.config import Config
 from headrace.errors import Exit, HeadraceError, NotRunning, Refused
-from headrace.local import state
-from headrace.local.home import Home
-from headrace.local.part import reachable
 
 # Beyond the query's own limit: for waiting in line, and for the answer to travel.
 ANSWER_S = 30.0
@@ -43,7 +42,7 @@ def run_query(context: Context) -> int:
 
 
 def _ask(config: Config, question: dict[str, str]) -> Reply:
-    address = _address(config)
+    address = addresses.api(config)
     headers = {
         "Authorization": f"Bearer {key_of(config)}",
         "Content-Type": "application/json",
@@ -63,23 +62,11 @@ def _ask(config: Config, question: dict[str, str]) -> Reply:
         connection.close()
 
 
-def _address(config: Config) -> str:
-    running = state.running(Home(config.home))
-    if running is not None and "api" in running.parts:
-        return running.parts["api"].address
-    if config.api.port:
-        return f"{reachable(config.api.host)}:{config.api.port}"
-    raise NotRunning(
-        f"no API is known: no stack runs in {config.home}, and api.port is not set",
-        hint="Run `headrace up`, or name the API with --set api.host=... --set api.port=...",
-    )
-
-
 def _refusal(reply: Reply) -> HeadraceError:
     try:
         problem = json.loads(reply.body)
         what = problem["detail"]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         return HeadraceError(
             f"what listens there answers {reply.status.value}, and not as Headrace's API does",
             hint="Look at api.host and api.port: another program may have that port.",
@@ -94,43 +81,15 @@ def _refusal(reply: Reply) -> HeadraceError:
 
 def _lines(answer: dict[str, Any]) -> list[str]:
     """Lay the answer out: head, rows, and what it is as of."""
-    names = [_printable(column["name"]) for column in answer["columns"]]
-    is_number = [column["type"] in NUMBERS for column in answer["columns"]]
-    rows = [[_cell(value) for value in row] for row in answer["rows"]]
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-
-    def line(cells: list[str]) -> str:
-        padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(cells, widths, is_number, strict=True)
-        )
-        return "  ".join(padded).rstrip()
-
-    rule = "  ".join("-" * width for width in widths)
-    return [line(names), rule, *map(line, rows), "", _as_of(answer)]
+    columns = answer["columns"]
+    numbers = [place for place, column in enumerate(columns) if column["type"] in NUMBERS]
+    table = laid_out([column["name"] for column in columns], answer["rows"], right=numbers)
+    return [*table, "", _as_of(answer)]
 
 
 def _as_of(answer: dict[str, Any]) -> str:
     batches = ", ".join(f"{name} batch {batch}" for name, batch in answer["as_of"].items())
     return f"as of {batches or 'no batch: no table was read'} ({answer['freshness']})"
-
-
-def _cell(value: Any) -> str:
-    match value:
-        case None:
-            return "NULL"
-        case str():
-            return _printable(value)
-        case bool() | list():
-            return json.dumps(value)
-    return str(value)
-
-
-def _printable(text: str) -> str:
-    """Write control characters as escapes: they would break the table, or drive the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
