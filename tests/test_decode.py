@@ -1,0 +1,95 @@
+"""Decoding, in the real Spark: what is a tuple, and the reason of everything that is not."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl_procs import Dataflow
+from headrace import config
+from ingest import session
+from ingest.decode import decoded
+
+STREAM = Dataflow("decoding").stream("votes", "phone TEXT NOT NULL, contestant INTEGER, score REAL")
+
+GOOD = {
+    b'{"phone": "1", "contestant": 2, "score": 0.5}': ("1", 2, 0.5),
+    b' {"phone": "1"}\n': ("1", None, None),
+    b'{"phone": "", "contestant": null, "score": 1e3, "more": [1]}': ("", None, 1000.0),
+    '{"phone": "\\u00e9\U0001f600", "contestant": -9223372036854775808}'.encode(): (
+        "é\U0001f600",
+        -(2**63),
+        None,
+    ),
+    b'{"phone": "1", "contestant": 9223372036854775807, "score": 3}': ("1", 2**63 - 1, 3.0),
+    b'{"phone": "],[", "contestant": 1}': ("],[", 1, None),
+}
+
+BAD = {
+    None: "no value: a tombstone is not a tuple",
+    b"": "not JSON",
+    b"   ": "not JSON",
+    b"vote": "not JSON",
+    b'{"phone": "1"': "not JSON",
+    b'{"phone": "1"} {"phone": "2"}': "not JSON",
+    b'{"phone": "1"}, {"phone": "2"}': "not JSON",
+    b'{"phone": "1"}],[{"phone": "2"}': "not JSON",
+    b'{"phone": "1"} trailing': "not JSON",
+    b"{'phone': '1'}": "not JSON",
+    b'{phone: "1"}': "not JSON",
+    b'{"phone": "1", "phone": "2"}': "not JSON",
+    b'{"phone": "1", "contestant": 02}': "not JSON",
+    b'{"phone": "\\ud800"}': "not JSON",
+    b'\xef\xbb\xbf{"phone": "1"}': "not JSON",
+    b'{"phone": "\xff"}': "not UTF-8",
+    b'"text"': "not a JSON object",
+    b"null": "not a JSON object",
+    b"[]": "not a JSON object",
+    b'[{"phone": "1"}]': "not a JSON object",
+    b"{}": "phone is missing",
+    b'{"phone": null}': "phone is missing",
+    b'{"PHONE": "1"}': "phone is missing",
+    b'{"phone": 5}': "phone is no TEXT but BIGINT: 5",
+    b'{"phone": true}': "phone is no TEXT but BOOLEAN: true",
+    b'{"phone": {"a": 1}}': 'phone is no TEXT but OBJECT<a: BIGINT>: {"a":1}',
+    b'{"phone": "a\\u0000b"}': "phone holds a NUL character",
+    b'{"phone": "1", "contestant": "2"}': 'contestant is no INTEGER but STRING: "2"',
+    b'{"phone": "1", "contestant": 2.5}': "contestant is no INTEGER but DECIMAL(2,1): 2.5",
+    b'{"phone": "1", "contestant": 9223372036854775808}': (
+        "contestant is no INTEGER but DECIMAL(19,0): 9223372036854775808"
+    ),
+    b'{"phone": "1", "score": "high"}': 'score is no REAL but STRING: "high"',
+}
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    loaded = config.load(environment={}).config
+    started = session.start(loaded.engine, jars=[], scratch=tmp_path_factory.mktemp("spark"))
+    yield started
+    started.stop()
+
+
+def decode(spark: SparkSession, values: list[bytes | None]) -> list[dict[str, object]]:
+    rows = [(0, offset, None if v is None else bytearray(v)) for offset, v in enumerate(values)]
+    records = spark.createDataFrame(rows, "partition INT, offset BIGINT, value BINARY")
+    tuples = decoded(records, STREAM).toArrow().sort_by("_offset").to_pylist()
+    assert [row["_value"] for row in tuples] == values
+    return list(tuples)
+
+
+def test_tuples_are_typed_exactly(spark: SparkSession) -> None:
+    rows = decode(spark, list(GOOD))
+    assert [row["_reason"] for row in rows] == [None] * len(GOOD)
+    typed = [(row["phone"], row["contestant"], row["score"]) for row in rows]
+    assert typed == list(GOOD.values())
+
+
+def test_everything_else_has_its_reason(spark: SparkSession) -> None:
+    rows = decode(spark, list(BAD))
+    assert {row["_value"]: row["_reason"] for row in rows} == BAD
+
+
+def test_a_reason_quotes_only_the_beginning_of_a_long_value(spark: SparkSession) -> None:
+    (row,) = decode(spark, [b'{"phone": "1", "contestant": "' + b"9" * 1_000_000 + b'"}'])
+    assert len(str(row["_reason"])) < 200
