@@ -25,6 +25,7 @@ import fcntl
 import hashlib
 import importlib.util
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -47,37 +48,27 @@ TICK_S = 0.2
 TAIL_LINES = 30
 
 # What an installer prints -> what happened, and what to do. The first that matches is the cause.
-FAILURES: Sequence[tuple[Sequence[str], str, str]] = (
+FAILURES: Sequence[tuple[str, str, str]] = (
     (
-        ("no space left on device", "disk quota exceeded"),
+        "no space left on device|disk quota exceeded",
         "the disk is full",
         "About 4 GB are needed (environments 1.1 GB, the installer's cache 2 GB). Free some and "
         "run it again.",
     ),
     (
-        ("hash mismatch", "do not match the hashes"),
+        "hash mismatch|do not match the hashes",
         "a downloaded package is not the one in the lock",
         "Run it again; if it stays so, the index or a proxy serves something else.",
     ),
     (
-        ("permission denied", "read-only file system"),
+        "permission denied|read-only file system",
         "a file or folder may not be written",
         "Make the checkout and the home folder writable for this user and run it again.",
     ),
     (
-        (
-            "connection refused",
-            "dns error",
-            "error sending request",
-            "failed to fetch",
-            "timed out",
-            "name resolution",
-            "newconnectionerror",
-            "network is unreachable",
-            "network connectivity is disabled",
-            "(from versions: none)",
-            "certificate",
-        ),
+        "connection refused|dns error|name resolution|error sending request|failed to fetch"
+        "|timed out|newconnectionerror|network is unreachable|network connectivity is disabled"
+        r"|certificate|\(from versions: none\)",
         "the package index could not be reached",
         "Check the network (behind a proxy: HTTPS_PROXY; an index of your own: UV_DEFAULT_INDEX "
         "and PIP_INDEX_URL) and run it again.",
@@ -270,10 +261,12 @@ def _failure(program: str, output: str) -> HeadraceError:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for signs, what, hint in FAILURES:
         for line in lines:
-            if any(sign in line.lower() for sign in signs):
+            if re.search(signs, line, re.IGNORECASE):
                 return Missing(f"{what}: {program} says `{line[:300]}`", hint=hint)
+    errors = [line for line in lines if line.lower().startswith("error")]
+    cause = (errors or lines[-1:] or ["it said nothing"])[0]
     return HeadraceError(
-        f"{program} failed: {lines[-1] if lines else 'it said nothing'}",
+        f"{program} failed: {cause}",
         hint="Its last lines:\n    " + "\n    ".join(lines[-TAIL_LINES:]),
     )
 
