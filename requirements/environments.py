@@ -357,8 +357,8 @@ def lock(root: Path) -> None:
 def _sources(requirements: Path) -> Mapping[str, Sequence[str | Path]]:
     """Map each lock to what it is made from, in the order in which one constrains the next."""
     project = requirements.parent / "pyproject.toml"
-    within_build = ["--constraints", requirements / "build.txt"]
-    within_core = ["--constraints", requirements / "core.txt"]
+    within_build: list[str | Path] = ["--constraints", requirements / "build.txt"]
+    within_core: list[str | Path] = ["--constraints", requirements / "core.txt"]
     return {
         "uv.txt": [requirements / "uv.in"],
         "build.txt": [requirements / "build.in"],
