@@ -168,10 +168,11 @@ class Checkout:
         folder = self.root / ".tools"
 
         def make() -> None:
-            self.run(_base_python(), "-m", "venv", folder)
+            python = folder / "bin" / "python"
+            self.run(_base_python(), "-m", "venv", "--without-pip", folder)
+            self.run(python, "-m", "ensurepip")  # by itself: venv would hide why it failed
             self.run(
-                *(folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check"),
-                *("install", "--retries", "2"),
+                *(python, "-m", "pip", "--disable-pip-version-check", "install", "--retries", "2"),
                 *("--require-hashes", "-r", self.requirements / "uv.txt"),
             )
 
@@ -260,7 +261,7 @@ def _environment_of_children() -> dict[str, str]:
 def _failure(program: str, output: str) -> HeadraceError:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for signs, what, hint in FAILURES:
-        for line in lines:
+        for line in reversed(lines):  # the last one is nearest to the cause
             if re.search(signs, line, re.IGNORECASE):
                 return Missing(f"{what}: {program} says `{line[:300]}`", hint=hint)
     errors = [line for line in lines if line.lower().startswith("error")]
