@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from flows import EXAMPLE
-from live import Board, Parts, parts
+from live import START_S, Board, Parts, parts
+from waiting import until
 
-from headrace.cli import main
+from headrace import config
+from headrace.cli import lags, main
 from headrace.crash import Point
 
 NAMES = {1: "Edwina", 2: "Tabatha", 3: "Kelly", 4: "Jessie", 5: "Alana", 6: "Ruth"}
@@ -81,6 +83,21 @@ def test_sparks_checkpoint_may_be_deleted_at_any_time(board: Board) -> None:
         board.until_consumed(engine)
     assert board.arrived() == expected(150)
     assert len(board.dead_letters()) == 10 + 100 + 5
+
+
+def test_lag_is_what_the_log_has_and_the_ledgers_have_not(board: Board) -> None:
+    flags = {"home": str(board.home), "flows": str(board.file)}
+    loaded = config.load(flags, environment={}).config
+    assert lags.tuples(loaded, board.parts.bootstrap) is None
+    board.vote(votes(10))
+    with board.engine() as engine:
+        board.until_consumed(engine)
+    assert (lags.tuples(loaded, board.parts.bootstrap), lags.rows(loaded)) == (0, 0)
+    board.vote(votes(17)[10:])
+    assert lags.tuples(loaded, board.parts.bootstrap) == 7
+    with board.engine(warehouse__url="postgresql://127.0.0.1:1/nowhere") as engine:
+        until(lambda: lags.tuples(loaded, board.parts.bootstrap) == 0, START_S, board.log)
+        assert lags.rows(loaded) == 7 - 1
 
 
 def test_a_procedure_that_fails_stops_the_engine_with_its_name(board: Board) -> None:

@@ -1,4 +1,4 @@
-"""How far each part is behind, measured at the source of each truth: the log and the ledger."""
+"""How far each part is behind, measured at the source of each truth: the log and the ledgers."""
 
 from collections.abc import Callable
 
@@ -11,32 +11,29 @@ from headrace.errors import HeadraceError
 from ingest import topics
 
 
-def tuples_waiting(snapshot: Snapshot, flow: Dataflow, bootstrap: str) -> int:
-    """Count the tuples in Kafka that the core has not taken yet."""
-    return sum(
-        end - done.get(partition, 0)
-        for stream in flow.streams.values()
-        for done in [snapshot.positions(flow.name, stream.topic)]
-        for partition, end in topics.end_offsets(bootstrap, stream.topic).items()
-    )
+def tuples(config: Config, bootstrap: str) -> int | None:
+    """Count the tuples in Kafka that the core has not taken; None where that cannot be known."""
+
+    def waiting(snapshot: Snapshot, flow: Dataflow) -> int:
+        return sum(
+            end - done.get(partition, 0)
+            for stream in flow.streams.values()
+            for done in [snapshot.positions(flow.name, stream.topic)]
+            for partition, end in topics.end_offsets(bootstrap, stream.topic).items()
+        )
+
+    return _counted(config, waiting)
 
 
-def engine(config: Config, bootstrap: str) -> str:
-    """Say how many tuples wait for the engine."""
-    return _measured(
-        config, "tuples", lambda snapshot, flow: tuples_waiting(snapshot, flow, bootstrap)
-    )
+def rows(config: Config) -> int | None:
+    """Count the rows that the core has staged and the warehouse not confirmed."""
+    return _counted(config, lambda snapshot, flow: snapshot.waiting(flow.name)[1])
 
 
-def warehouse(config: Config) -> str:
-    """Say how many rows wait for the warehouse."""
-    return _measured(config, "rows", lambda snapshot, flow: snapshot.waiting(flow.name)[1])
-
-
-def _measured(config: Config, unit: str, waiting: Callable[[Snapshot, Dataflow], int]) -> str:
+def _counted(config: Config, waiting: Callable[[Snapshot, Dataflow], int]) -> int | None:
     try:
         flows = loader.load(config.flows).values()
         with Reader(core_path(config.home)).snapshot() as snapshot:
-            return f"{sum(waiting(snapshot, flow) for flow in flows):,} {unit}"
-    except HeadraceError as error:
-        return f"unknown: {error.what}"
+            return sum(waiting(snapshot, flow) for flow in flows)
+    except HeadraceError:
+        return None  # the states of the parts tell why

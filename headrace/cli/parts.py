@@ -171,6 +171,12 @@ def _local_url(config: Config, address: str) -> str:
     return postgres.url(config, int(address.rpartition(":")[2]))
 
 
-def lags(_config: Config, _stack: StackState) -> dict[str, str | int]:
-    """Measure how far each part is behind: engine and PostgreSQL, where it is known."""
-    return {}
+def lags(config: Config, stack: StackState, answers: Mapping[str, bool]) -> dict[str, int | None]:
+    """Measure how far engine (tuples) and PostgreSQL (rows) are behind."""
+    # Here, because every other command would pay for importing Arrow.
+    from headrace.cli import lags as measured
+
+    behind = {POSTGRES: measured.rows(config)}
+    if answers.get(BROKER, stack.parts[BROKER].state is State.EXTERNAL):
+        behind[ENGINE] = measured.tuples(config, stack.parts[BROKER].address)
+    return behind

@@ -20,6 +20,7 @@ from headrace.local.part import Probe
 from headrace.local.state import PartState, StackState, State
 
 PROBES_TIMEOUT_S = 4.0
+LAG_UNITS = {parts.ENGINE: "tuples", parts.POSTGRES: "rows"}
 HEADER = ("part", "state", "pid", "address", "lag", "age", "restarts")
 
 
@@ -30,7 +31,7 @@ class PartView:
     state: State
     pid: int | None = None
     address: str = "-"
-    lag: str | int | None = None
+    lag: int | None = None
     age_s: int | None = None
     restarts: int = 0
 
@@ -109,7 +110,7 @@ def _gone(home: Home) -> View:
 
 def _living(config: Config, home: Home, stack: StackState, now: datetime) -> View:
     answers = _answers(parts.probes(config, stack), stack.parts)
-    lags = parts.lags(config, stack)
+    lags = parts.lags(config, stack, answers)
     seen = {
         name: PartView(
             state=_state_now(part, answers.get(name, False)),
@@ -188,7 +189,7 @@ def _row(name: str, part: PartView) -> tuple[str, ...]:
         part.state,
         str(part.pid or "-"),
         part.address,
-        "-" if part.lag is None else str(part.lag),
+        "-" if part.lag is None else f"{part.lag:,} {LAG_UNITS[name]}",
         "-" if part.age_s is None else _age(part.age_s),
         "-" if name == "supervisor" else str(part.restarts),
     )
