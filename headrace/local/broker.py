@@ -50,6 +50,10 @@ appender.out.type = Console
 appender.out.name = out
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}{UTC} %p broker %c{1}: %m%n
+logger.settings.name = org.apache.kafka.common.config
+logger.settings.level = warn
+logger.server.name = kafka.server.KafkaConfig
+logger.server.level = warn
 rootLogger.level = info
 rootLogger.appenderRef.out.ref = out
 """

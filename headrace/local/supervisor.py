@@ -23,7 +23,7 @@ from headrace.local.part import Part
 from headrace.local.state import PartState, StackState, State
 
 PROBE_EVERY_S = 0.1
-LOGS_EVERY_S = 5.0
+TICK_S = 5.0
 FORMER_RETRY_S = 0.1
 LAST_LINES = 15
 
@@ -104,7 +104,7 @@ class Supervisor:
     _state: State = State.STARTING
     _why: str = ""
     _started: datetime = field(init=False)
-    _logs_due: float = 0.0
+    _tick_due: float = 0.0
 
     def __post_init__(self) -> None:
         self._started = self.clock.now()
@@ -132,7 +132,7 @@ class Supervisor:
         while True:
             self._start_what_is_due()
             self._give_up_what_is_late()
-            self._turn_logs()
+            self._tick()
             match self._next_event(self._next_due()):
                 case Died(child=died):
                     self._died(self._runners[died.part.name])
@@ -148,7 +148,7 @@ class Supervisor:
             return None
 
     def _next_due(self) -> float:
-        dues = [self._logs_due]
+        dues = [self._tick_due]
         for runner in self._runners.values():
             if runner.start_at is not None:
                 dues.append(runner.start_at)
@@ -284,11 +284,16 @@ class Supervisor:
 
     # telling
 
-    def _turn_logs(self) -> None:
+    def _tick(self) -> None:
+        """Now and then: say what is still awaited, and turn over logs that got long."""
         now = self.clock.monotonic()
-        if now < self._logs_due:
+        if now < self._tick_due:
             return
-        self._logs_due = now + LOGS_EVERY_S
+        self._tick_due = now + TICK_S
+        for runner in self._runners.values():
+            waited_s = now - runner.since
+            if runner.state in (State.STARTING, State.HEALING) and waited_s >= TICK_S:
+                self.report(f"{runner.part.name:<9} not ready yet ({waited_s:.0f} s)")
         for name in (*self._runners, logs.SUPERVISOR):
             logs.turn_over(self.home.log(name), self.limits.log_mb_max * 2**20)
 
