@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from flows import EXAMPLE
 from waiting import until
 
 from headrace import config
+from headrace.cli import parts
 from headrace.errors import Exit
-from headrace.local import lock
+from headrace.local import lock, state
 from headrace.local.home import Home
+from headrace.local.state import State
 
 PARTS = ("broker", "postgres", "engine", "api")
 START_S = 180.0
@@ -31,18 +34,18 @@ class Stack:
         self.home = Home(folder / "home")
         self._environment = config.child_environment({"home": self.home.root, "flows": EXAMPLE})
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
             [sys.executable, "-m", "headrace.cli", *arguments],
-            env=self._environment,
+            env=self._environment | variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
 
-    def run(self, *arguments: str) -> tuple[int, str]:
-        process = self.start(*arguments)
+    def run(self, *arguments: str, **variables: str) -> tuple[int, str]:
+        process = self.start(*arguments, **variables)
         told, _ = process.communicate(timeout=START_S)
         return process.returncode, told
 
@@ -53,12 +56,22 @@ class Stack:
 
     def pid(self, name: str) -> int:
         status = self.status()
-        pid = status["supervisor" if name == "supervisor" else "parts"]
-        found: int = pid["pid"] if name == "supervisor" else pid[name]["pid"]
+        found: int = (status | status["parts"])[name]["pid"]
         return found
 
-    def is_ready(self) -> bool:
-        return self.status()["supervisor"]["state"] == "ready"
+    def is_ready(self, *, former: int = 0) -> bool:
+        """Whether the stack is ready, under another supervisor than the former one."""
+        found = state.running(self.home)
+        return found is not None and found.state is State.READY and found.pid != former
+
+    def restarts(self, name: str) -> int:
+        found = state.running(self.home)
+        return found.parts[name].restarts if found else 0
+
+    def until_ready(self, *, former: int = 0) -> None:
+        """Wait on the state file, and then ask as a user does."""
+        until(lambda: self.is_ready(former=former), START_S, self.log)
+        assert self.status()["supervisor"]["state"] == "ready"
 
     def log(self) -> str:
         return self.run("logs", "-n", "40")[1]
@@ -128,11 +141,22 @@ def test_a_part_that_is_killed_comes_back(up: Stack, name: str) -> None:
     os.kill(before["pid"], signal.SIGKILL)
     killed = up.status()["parts"][name]
     assert killed["state"] != "ready" or killed["pid"] != before["pid"]
-    until(up.is_ready, START_S, up.log)
+    until(lambda: up.restarts(name) > before["restarts"], START_S, up.log)
+    up.until_ready()
     after = up.status()["parts"][name]
     assert after["pid"] != before["pid"]
-    assert after["restarts"] > before["restarts"]
     assert after["address"] == before["address"]
+
+
+def test_a_part_that_lives_and_does_not_answer_is_not_called_ready(up: Stack) -> None:
+    api = up.pid("api")
+    os.kill(api, signal.SIGSTOP)
+    try:
+        assert up.status()["parts"]["api"]["state"] == "silent"
+        assert up.run("status")[0] == Exit.NOT_RUNNING
+    finally:
+        os.kill(api, signal.SIGCONT)
+    up.until_ready()
 
 
 def test_a_second_up_says_that_it_is_up_already(up: Stack) -> None:
@@ -169,9 +193,10 @@ def test_a_killed_supervisor_leaves_no_process(up: Stack) -> None:
 def test_up_works_over_children_that_are_still_going_down_and_ctrl_c_stops_it_in_order(
     up: Stack,
 ) -> None:
-    os.kill(up.pid("supervisor"), signal.SIGKILL)
+    former = up.pid("supervisor")
+    os.kill(former, signal.SIGKILL)
     foreground = up.start("up")
-    until(up.is_ready, START_S, up.log)
+    up.until_ready(former=former)
     foreground.send_signal(signal.SIGINT)
     told, _ = foreground.communicate(timeout=START_S)
     assert foreground.returncode == Exit.OK
@@ -214,6 +239,45 @@ def test_a_start_that_fails_in_the_background_is_told_and_leaves_nothing(
     code, told = fresh.run("status")
     assert code == Exit.NOT_RUNNING
     assert "the flow is broken" in told
+
+
+def test_without_java_or_jars_nothing_is_made(fresh: Stack, tmp_path: Path) -> None:
+    code, told = fresh.run("up", "--set", f"jars={tmp_path / 'none'}")
+    assert code == Exit.MISSING
+    assert "headrace jars" in told
+    code, told = fresh.run("up", JAVA_HOME=str(tmp_path / "none"))
+    assert code == Exit.MISSING
+    assert "JDK" in told
+    assert not fresh.home.root.exists()
+
+
+def test_a_flow_that_is_not_there_stops_up_before_anything_is_made(fresh: Stack) -> None:
+    code, told = fresh.run("up", "--detach", "--flow", "nowhere.py")
+    assert code == Exit.CONFIG
+    assert "nowhere.py is not there" in told
+    assert not fresh.home.root.exists()
+
+
+def test_every_setting_reaches_the_children(tmp_path: Path) -> None:
+    given = config.load(
+        {
+            "home": str(tmp_path / "home"),
+            "flows": config.joined_paths([str(EXAMPLE), str(tmp_path / "other.py")]),
+            "broker.bootstrap": "kafka:9092",
+            "warehouse.url": "postgresql://me:secret@warehouse/db",
+            "push.every_ms": "77",
+            "api.key": "given",
+        },
+        environment={},
+    ).config
+    Home(given.home).create()
+    wired = parts.wire(given, parts.Machine(java=Path("java"), broker_classpath=""))
+    assert [part.name for part in wired.parts] == ["engine", "api"]
+    assert set(wired.external) == {"broker", "postgres"}
+    engine, api = (config.load(environment=part.environment).config for part in wired.parts)
+    assert engine == given
+    assert api == replace(given, api=replace(given.api, port=api.api.port))
+    assert api.api.port
 
 
 def test_a_configured_port_that_is_taken_stops_up_before_anything_is_started(fresh: Stack) -> None:
