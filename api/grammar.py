@@ -9,8 +9,6 @@ from sqlglot import exp
 
 QUERIES: tuple[type[exp.Expression], ...] = (exp.Select, exp.Union, exp.Intersect, exp.Except)
 
-SOURCES: tuple[type[exp.Expression], ...] = (exp.Table, exp.Subquery, exp.Lateral, exp.Values)
-
 CLAUSES: tuple[type[exp.Expression], ...] = (
     exp.With, exp.CTE, exp.Subquery, exp.From, exp.Join, exp.Lateral, exp.Values, exp.Where,
     exp.Group, exp.GroupingSets, exp.Rollup, exp.Cube, exp.Having, exp.Order, exp.Ordered,
@@ -63,7 +61,7 @@ ALLOWED = frozenset((*QUERIES, *CLAUSES, *VALUES, *FUNCTIONS))
 # What a user would call a node that is refused.
 CALLED: dict[type[exp.Expr], str] = {
     exp.Into: "SELECT ... INTO",
-    exp.Lock: "FOR UPDATE and other row locks",
+    exp.Lock: "a row lock (FOR UPDATE and its kin)",
     exp.Insert: "INSERT",
     exp.Update: "UPDATE",
     exp.Delete: "DELETE",

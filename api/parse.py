@@ -1,12 +1,14 @@
 """Parsing: text to one SELECT of which every node is allowed, or a refusal with its place."""
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import cast
 
-import sqlglot
-from sqlglot import exp
+from sqlglot import Dialect, exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
+from sqlglot.tokenizer_core import Token, TokenType
 
 from api import grammar
 from api.errors import QueryRefused
@@ -68,8 +70,11 @@ def refuse(node: exp.Expr, what: str, hint: str) -> QueryRefused:
 
 
 def _one_statement(sql: str) -> exp.Query:
+    dialect = Dialect.get_or_raise(DIALECT)
     try:
-        parsed = sqlglot.parse(sql, dialect=DIALECT, error_level=ErrorLevel.IMMEDIATE)
+        tokens = dialect.tokenize(sql)
+        _check_intervals(tokens)
+        parsed = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, sql)
     except SqlglotError as error:
         raise _not_sql(error) from error
     statements = [statement for statement in parsed if statement is not None]
@@ -78,6 +83,20 @@ def _one_statement(sql: str) -> exp.Query:
     if not isinstance(statements[0], (*grammar.QUERIES, exp.Subquery)):
         raise QueryRefused("the statement is not a SELECT", hint=ONE_SELECT)
     return cast(exp.Query, statements[0])
+
+
+def _check_intervals(tokens: Sequence[Token]) -> None:
+    """Refuse INTERVAL '1 day ago': sqlglot takes the one amount out and drops the rest."""
+    for before, token in pairwise(tokens):
+        if before.token_type is TokenType.INTERVAL and token.token_type is TokenType.STRING:
+            amounts = exp.INTERVAL_STRING_RE.findall(token.text)
+            if len(amounts) == 1 and not exp.INTERVAL_STRING_RE.fullmatch(token.text):
+                raise QueryRefused(
+                    f"the interval {token.text!r} is not an amount and a unit",
+                    hint=f"Write '{token.text}'::interval.",
+                    line=token.line,
+                    column=token.col - (token.end - token.start),
+                )
 
 
 def _not_sql(error: SqlglotError) -> QueryRefused:
@@ -112,8 +131,8 @@ def _complaint(node: exp.Expr) -> str | None:
             return "a * that leaves out or replaces columns"
         case exp.Column() if node.args.get("db"):
             return f"a column named with its schema, {node.sql(DIALECT)},"
-        case exp.From() | exp.Join() if not isinstance(node.this, grammar.SOURCES):
-            return f"{node.this.sql(DIALECT)} in the place of a table"
+        case exp.CurrentTimestamp() | exp.CurrentDate() if any(node.args.values()):
+            return "a current time with a precision"  # sqlglot would drop it
         case exp.Lateral() if not isinstance(node.this, exp.Subquery):
             return "LATERAL before anything but a subquery"
         case exp.Alias() if node.this.is_number and DIGITS.match(node.alias):

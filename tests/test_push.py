@@ -306,6 +306,29 @@ def test_the_pusher_outlives_lost_connections(
     assert [row[0] for row in rows(connection)] == list(range(20))
 
 
+def test_a_push_that_failed_is_repeated_without_another_commit(
+    store: shop.Shop,
+    connection: warehouse.Connection,
+    warehouse_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Push.run
+    failures = iter([Away("a deadlock", hint=""), Away("a restart", hint="")])
+
+    def fails_twice(*arguments: Any) -> Pushed:
+        for failure in failures:
+            raise failure
+        return run(*arguments)
+
+    monkeypatch.setattr(Push, "run", fails_twice)
+    store.sell((1, 1.0, None))
+    watched = Watched(store, warehouse_url)
+    watched.pusher.start()
+    until(lambda: len(rows(connection)) == 1, 30, lambda: str(rows(connection)))
+    assert watched.pusher.stop(timeout_s=10)
+    assert watched.failure is None
+
+
 def test_the_pusher_waits_for_a_warehouse_that_is_away_and_can_be_stopped(
     store: shop.Shop,
 ) -> None:
