@@ -23,7 +23,7 @@ check: setup ## what is quick: format, lint, types, import layers, rules of the 
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest -q tests/test_house.py tests/test_compose.py
 
 lock: ## renew the locks and the digests of the jars
