@@ -6,11 +6,13 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+import yaml
 
 from headrace import cli, config
 from headrace.cli.command import Command
@@ -209,3 +211,19 @@ def test_no_file_names_a_registry_or_a_folder_of_somebodys_machine(path: Path) -
     for pattern in (REGISTRY, MACHINE):
         found = pattern.search(text)
         assert found is None or path == Path(__file__), found
+
+
+def test_a_wheel_holds_every_file_of_the_product(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    packaged = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {name(path) for path in tracked() if path.relative_to(ROOT).parts[0] in PRODUCT}
+    assert wanted <= packaged
+
+
+def test_before_a_commit_and_in_ci_the_same_runs_as_by_hand() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert [hook["entry"] for hook in hooks] == ["make check"]
+    commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line[:1] != "#"]
+    assert commands == ["set -eu", 'cd "$(dirname "$0")/.."', "make test"]
