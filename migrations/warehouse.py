@@ -39,11 +39,15 @@ KEEPALIVES_IDLE_S = 10
 KEEPALIVES_INTERVAL_S = 5
 TCP_USER_TIMEOUT_MS = 30_000
 
+# Somebody's forgotten transaction must not hold up a push, or the engine's end, for ever.
+LOCK_TIMEOUT_MS = 10_000
+SET_LOCK_TIMEOUT: LiteralString = "SELECT set_config('lock_timeout', %(timeout_ms)s, false)"
+
 
 def connect(url: str, *, application: str) -> Connection:
     """Connect in autocommit mode: what must hold together says so by a transaction block."""
     with translated("connecting to the warehouse"):
-        return psycopg.connect(
+        connection = psycopg.connect(
             url,
             autocommit=True,
             application_name=application,
@@ -53,6 +57,8 @@ def connect(url: str, *, application: str) -> Connection:
             keepalives_interval=KEEPALIVES_INTERVAL_S,
             tcp_user_timeout=TCP_USER_TIMEOUT_MS,
         )
+        connection.execute(SET_LOCK_TIMEOUT, {"timeout_ms": str(LOCK_TIMEOUT_MS)})
+        return connection
 
 
 def table_of(outlet: Outlet) -> sql.Identifier:

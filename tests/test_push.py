@@ -121,6 +121,22 @@ def test_a_failed_push_leaves_neither_rows_nor_ledger(
     assert store.staged() == 1
 
 
+def test_a_push_does_not_wait_for_ever_behind_a_forgotten_transaction(
+    store: shop.Shop,
+    connection: warehouse.Connection,
+    warehouse_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store.sell((1, 1.0, None))
+    monkeypatch.setattr(warehouse, "LOCK_TIMEOUT_MS", 100)
+    with warehouse.connect(warehouse_url, application="test") as own:
+        with connection.transaction():
+            connection.execute("SELECT FROM headrace.ledger FOR UPDATE")
+            with pytest.raises(Away, match="lock timeout"):
+                a_push(store).run(own, shop.flow)
+        assert a_push(store).run(own, shop.flow).rows == 1
+
+
 def test_two_pushers_at_once_move_every_row_once(
     store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
 ) -> None:
