@@ -38,8 +38,9 @@ class Batcher:
         self._session = session
         self._stream = stream
         self._config = config
+        self._query: StreamingQuery | None = None
 
-    def start(self, positions: Mapping[int, int], take: Take, scratch: Path) -> StreamingQuery:
+    def start(self, positions: Mapping[int, int], take: Take, scratch: Path) -> None:
         """Start reading at `positions` (partitions without one: from the beginning)."""
         bootstrap, topic = self._config.broker.bootstrap, self._stream.topic
         partitions = topics.ensure(bootstrap, topic, self._config.broker.topic_partitions)
@@ -56,22 +57,26 @@ class Batcher:
             .option("kafka.fetch.max.wait.ms", 10)
             .load()
         )
-        checkpoint = tempfile.mkdtemp(prefix=f"{topic}-", dir=scratch)
-        query = (
+        self._query = (
             decoded(records, self._stream)
             .writeStream.queryName(topic)
-            .option("checkpointLocation", checkpoint)
+            .option("checkpointLocation", tempfile.mkdtemp(prefix=f"{topic}-", dir=scratch))
             .trigger(processingTime=f"{self._config.engine.trigger_ms} milliseconds")
             .foreachBatch(lambda frame, _spark_batch: take(frame.toArrow()))
             .start()
         )
         log.info("reading %s from %s", topic, starting)
-        return query
 
-    def wait(self, query: StreamingQuery) -> None:
-        """Return when the query has been stopped; raise what ended it otherwise."""
+    def stop(self) -> None:
+        """Stop reading."""
+        if self._query is not None:
+            self._query.stop()
+
+    def wait(self) -> None:
+        """Return when reading was stopped; raise what ended it otherwise."""
+        assert self._query is not None, "started"
         try:
-            query.awaitTermination()
+            self._query.awaitTermination()
         except StreamingQueryException as error:
             raise HeadraceError(
                 f"Spark stopped reading {self._stream.topic}: {_first_line(error)}",

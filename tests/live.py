@@ -20,6 +20,7 @@ from etl_procs.dead_letters import DeadLetter
 from etl_procs.reader import Reader
 from headrace import config
 from headrace.cli.engine import ready_pid
+from headrace.errors import NotRunning
 from headrace.local import broker, jars, java, ports, postgres
 from headrace.local.alone import Alone
 from headrace.local.home import Home
@@ -121,11 +122,12 @@ class Board:
 
         def consumed() -> bool:
             assert process.poll() is None, self.log()
-            if not core_path(self.home).exists():
+            try:
+                with self.reader.snapshot() as snapshot:
+                    done = snapshot.positions(self.name, self.topic) == ends
+                    return done and snapshot.waiting(self.name) == (0, 0)
+            except NotRunning:  # the engine has not made its core yet
                 return False
-            with self.reader.snapshot() as snapshot:
-                done = snapshot.positions(self.name, self.topic) == ends
-                return done and snapshot.waiting(self.name) == (0, 0)
 
         until(consumed, START_S, self.log)
 

@@ -227,18 +227,14 @@ def test_reset_deletes_all_of_it(stack: Stack) -> None:
     assert not stack.home.root.exists()
 
 
-def test_a_start_that_fails_in_the_background_is_told_and_leaves_nothing(
-    fresh: Stack, tmp_path: Path
-) -> None:
-    flow = tmp_path / "flow.py"
-    flow.write_text("raise RuntimeError('the flow is broken')\n")
-    code, told = fresh.run("up", "--detach", "--flow", str(flow))
+def test_a_start_that_fails_in_the_background_is_told_and_leaves_nothing(fresh: Stack) -> None:
+    code, told = fresh.run("up", "--detach", "--set", "testing.crash_at=nowhere")
     assert code not in (Exit.OK, Exit.BUG)
-    assert "the flow is broken" in told
+    assert "is not a crash point" in told
     assert not fresh.processes()
     code, told = fresh.run("status")
     assert code == Exit.NOT_RUNNING
-    assert "the flow is broken" in told
+    assert "is not a crash point" in told
 
 
 def test_without_java_or_jars_nothing_is_made(fresh: Stack, tmp_path: Path) -> None:
@@ -251,10 +247,19 @@ def test_without_java_or_jars_nothing_is_made(fresh: Stack, tmp_path: Path) -> N
     assert not fresh.home.root.exists()
 
 
-def test_a_flow_that_is_not_there_stops_up_before_anything_is_made(fresh: Stack) -> None:
-    code, told = fresh.run("up", "--detach", "--flow", "nowhere.py")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "is not a Python file that is there"), ("raise RuntimeError('broken')", "broken")],
+)
+def test_a_flow_that_cannot_be_loaded_stops_up_before_anything_is_made(
+    fresh: Stack, tmp_path: Path, text: str | None, message: str
+) -> None:
+    flow = tmp_path / "flow.py"
+    if text is not None:
+        flow.write_text(text)
+    code, told = fresh.run("up", "--detach", "--flow", str(flow))
     assert code == Exit.CONFIG
-    assert "nowhere.py is not there" in told
+    assert message in told
     assert not fresh.home.root.exists()
 
 

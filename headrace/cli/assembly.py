@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql.streaming.query import StreamingQuery
 
 from etl_procs.batch import Arrived
 from etl_procs.core import Core, core_path
@@ -69,27 +68,27 @@ class Engine:
             for dataflow in self._dataflows.values():
                 for procedure in dataflow.procedures.values():
                     batcher = Batcher(spark, procedure.takes, self._config)
-                    closing.callback(self._start(procedure, batcher, scratch).stop)
+                    closing.callback(batcher.stop)
+                    self._start(procedure, batcher, scratch)
             when_ready()
             log.info("ready")
             self._done.wait()
         if self._failure is not None:
             raise self._failure
 
-    def _start(self, procedure: Procedure, batcher: Batcher, scratch: Path) -> StreamingQuery:
+    def _start(self, procedure: Procedure, batcher: Batcher, scratch: Path) -> None:
         positions = self._core.positions(procedure.dataflow, procedure.takes.topic)
-        query = batcher.start(positions, self._taking(procedure), scratch)
+        batcher.start(positions, self._taking(procedure), scratch)
 
         def watch() -> None:
             try:
-                batcher.wait(query)
+                batcher.wait()
             except Exception as error:  # noqa: BLE001 - handed to the main thread
                 self.fail(error)
             else:
                 self.stop()
 
-        threading.Thread(target=watch, name=f"watch {query.name}", daemon=True).start()
-        return query
+        threading.Thread(target=watch, name="watch batcher", daemon=True).start()
 
     def _taking(self, procedure: Procedure) -> Callable[[pa.Table], None]:
         def take(tuples: pa.Table) -> None:

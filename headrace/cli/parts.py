@@ -9,7 +9,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from headrace.config import KEYS, Config, child_environment, hidden, joined_paths, value_of
-from headrace.errors import ConfigError, NotRunning
+from headrace.errors import NotRunning
 from headrace.local import broker, jars, java, ports, postgres
 from headrace.local.home import Home, ensure_secret
 from headrace.local.part import FINAL_EXITS, PROBE_TIMEOUT_S, Part, Probe, reachable, tcp_probe
@@ -38,11 +38,10 @@ class Machine:
 
 def check_machine(config: Config) -> Machine:
     """Look for all that the stack needs, before anything is made or started."""
-    for flow in config.flows:
-        if not flow.is_file():
-            raise ConfigError(
-                f"the flow {flow} is not there", hint="Give the right path with --flow FILE."
-            )
+    # Here, because every other command would pay for importing Arrow.
+    from etl_procs import loader
+
+    loader.load(config.flows)
     found = java.find(child_environment({}))
     jars.spark_jars(config)
     return Machine(java=found.program, broker_classpath=jars.broker_classpath(config))
