@@ -75,8 +75,7 @@ def _staged_tables(
 ) -> dict[Outlet, str]:
     tables = {}
     for number, outlet in enumerate(outlets):
-        _, rows = snapshot.waiting(outlet.dataflow)
-        if rows:
+        if snapshot.waiting(outlet.dataflow):
             name = f"staged_{number}"
             create = sql.SQL(CREATE_STAGED).format(
                 staged=sql.Identifier(name), table=table_of(outlet)
@@ -90,7 +89,7 @@ def _staged_tables(
 @contextmanager
 def _warehouse_snapshot(
     connection: Connection, outlets: Sequence[Outlet]
-) -> Iterator[dict[str, ledger.Arrived]]:
+) -> Iterator[dict[str, ledger.Migrated]]:
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     connection.read_only = True
     with connection.transaction():
@@ -104,7 +103,7 @@ def _warehouse_snapshot(
         yield arrived
 
 
-def _check_core(dataflow: str, row: ledger.Arrived, snapshot: Snapshot) -> None:
+def _check_core(dataflow: str, row: ledger.Migrated, snapshot: Snapshot) -> None:
     if not row.fed_by(snapshot.core_id):
         raise LedgerMismatch(
             f"the warehouse's {dataflow} is fed by the core {row.core}, and the core here is "

@@ -3,7 +3,6 @@
 import inspect
 import sqlite3
 import threading
-import traceback
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import pyarrow as pa
 from etl_procs import dead_letters, ledger, staging
 from etl_procs.access import Access
 from etl_procs.batch import ARRIVAL, REASON, Arrived, Batch
-from etl_procs.errors import CoreError, DefinitionChanged, ProcedureFailed
+from etl_procs.errors import CoreError, DefinitionChanged, ProcedureFailed, line_of
 from etl_procs.model import Dataflow, Procedure, Table
 from etl_procs.transaction import Transaction
 from headrace.clock import Clock
@@ -59,14 +58,15 @@ class Core:
         # The batch that this engine believes each dataflow to be at: the ledger is compared to it.
         self._at: dict[str, int] = {}
 
-    def open(self, dataflows: Iterable[Dataflow]) -> None:
+    def prepare(self, dataflows: Iterable[Dataflow]) -> None:
         """Make what is missing, and refuse definitions that are not what the core holds."""
         statements = files("etl_procs").joinpath("schema.sql").read_text(encoding="utf-8")
         with self._lock, self._commit():
             for statement in statements.split(";\n"):
                 self._connection.execute(statement)
             if self._connection.execute("SELECT 1 FROM headrace_core").fetchone() is None:
-                self._connection.execute("INSERT INTO headrace_core VALUES (?)", [_new_id()])
+                new_id = str(uuid.uuid4())
+                self._connection.execute("INSERT INTO headrace_core VALUES (?)", [new_id])
             for dataflow in dataflows:
                 for table in dataflow.tables.values():
                     self._make(table)
@@ -100,15 +100,15 @@ class Core:
                 self._connection.execute("ROLLBACK")
                 return None
             next_offsets = fresh.next_positions()
-            ledger.move(self._connection, procedure.dataflow, stream.topic, next_offsets)
+            ledger.move_positions(self._connection, procedure.dataflow, stream.topic, next_offsets)
             committed = self._execute(procedure, fresh, batch)
         self._at[procedure.dataflow] = batch
         return committed
 
-    def forget(self, dataflow: str, through: int) -> int:
-        """Drop staged batches that a warehouse has confirmed; tell how many blobs that were."""
+    def forget(self, dataflow: str, through: int) -> None:
+        """Drop staged batches that a warehouse has confirmed."""
         with self._lock, self._commit():
-            return staging.forget(self._connection, dataflow, through)
+            staging.forget(self._connection, dataflow, through)
 
     def _execute(self, procedure: Procedure, fresh: Arrived, batch: int) -> Committed:
         decoded = fresh.decoded()
@@ -133,9 +133,10 @@ class Core:
         except (HeadraceError, sqlite3.OperationalError):
             raise  # the core's own: a full disk is not the procedure's fault
         except Exception as error:
+            file = inspect.unwrap(procedure.body).__code__.co_filename
             raise ProcedureFailed(
                 f"procedure {procedure.dataflow}.{procedure.name} failed on batch {batch.id}: "
-                f"{type(error).__name__}: {error} ({_users_line(error, procedure)})",
+                f"{type(error).__name__}: {error} ({line_of(file, error)})",
                 hint="Nothing of the batch was kept. Mend the procedure and start the engine "
                 "again: it takes the same tuples.",
             ) from error
@@ -177,18 +178,6 @@ class Core:
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-
-
-def _users_line(error: Exception, procedure: Procedure) -> str:
-    """Tell where in the user's own file an error came from."""
-    file = inspect.unwrap(procedure.body).__code__.co_filename
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == file]
-    return f"{file}:{lines[-1] if lines else '?'}"
-
-
-def _new_id() -> str:
-    return str(uuid.uuid4())
 
 
 def _rejected(decoded: pa.Table, rejected: dict[int, str]) -> pa.Table:

@@ -9,7 +9,16 @@ HeadraceError
     └── DefinitionChanged   a table is not what the core holds
 """
 
+import traceback
+
 from headrace.errors import DefinitionError, HeadraceError
+
+
+def line_of(file: str, error: Exception) -> str:
+    """Tell where in a user's own file an error came from: file:line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f"{file}:{lines[-1]}" if lines else file
 
 
 class CoreError(HeadraceError):

@@ -60,7 +60,7 @@ def positions(connection: sqlite3.Connection, dataflow: str, topic: str) -> dict
     return dict(connection.execute(POSITIONS, {"dataflow": dataflow, "topic": topic}))
 
 
-def move(
+def move_positions(
     connection: sqlite3.Connection, dataflow: str, topic: str, next_offsets: Mapping[int, int]
 ) -> None:
     """Record the positions that a batch has consumed."""

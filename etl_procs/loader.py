@@ -2,10 +2,10 @@
 
 import importlib.util
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from etl_procs.errors import line_of
 from etl_procs.model import Dataflow, Stream
 from headrace.errors import DefinitionError, HeadraceError
 
@@ -53,16 +53,8 @@ def _dataflows(path: Path) -> list[Dataflow]:
     except HeadraceError as error:
         raise type(error)(f"{path}: {error.what}", hint=error.hint) from error
     except Exception as error:
-        line = next(
-            (
-                f.lineno
-                for f in reversed(traceback.extract_tb(error.__traceback__))
-                if f.filename == str(path)
-            ),
-            None,
-        )
         raise DefinitionError(
-            f"{path}{f':{line}' if line else ''}: {type(error).__name__}: {error}",
+            f"{line_of(str(path), error)}: {type(error).__name__}: {error}",
             hint="Mend the file; it must be importable.",
         ) from error
     flows = [value for value in vars(module).values() if isinstance(value, Dataflow)]

@@ -126,10 +126,9 @@ class Dataflow:
         def declare(body: Body) -> Body:
             name = body.__name__
             of = self._new("procedure", name, self.procedures)
-            for stream in [takes]:
-                self._own(of, "takes", stream.name, stream, self.streams)
+            self._own(of, "takes", takes, self.streams)
             for outlet in gives:
-                self._own(of, "gives", outlet.name, outlet, self.outlets)
+                self._own(of, "gives", outlet, self.outlets)
             self.procedures[name] = Procedure(
                 self.name, name, body, takes, tuple(reads), tuple(writes), tuple(gives)
             )
@@ -153,9 +152,9 @@ class Dataflow:
             raise DefinitionError(f"{of} is declared twice", hint="Give one of them another name.")
         return of
 
-    def _own(self, of: str, how: str, name: str, thing: object, mine: Mapping[str, object]) -> None:
-        if mine.get(name) is not thing:
+    def _own(self, of: str, how: str, thing: Stream | Outlet, mine: Mapping[str, object]) -> None:
+        if mine.get(thing.name) is not thing:
             raise DefinitionError(
-                f"{of} {how} {name}, which dataflow {self.name} does not declare",
+                f"{of} {how} {thing.name}, which dataflow {self.name} does not declare",
                 hint=f"Declare it on the same Dataflow object: {self.name}.",
             )

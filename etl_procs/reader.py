@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +31,8 @@ class Snapshot:
         """Read what the batches of (after, through] gave to `outlet`, in order."""
         return staging.between(self._connection, outlet, after=after, through=through)
 
-    def waiting(self, dataflow: str) -> tuple[int, int]:
-        """Count the batches and rows that wait for the warehouse."""
+    def waiting(self, dataflow: str) -> int:
+        """Count the rows that wait for the warehouse."""
         return staging.waiting(self._connection, dataflow)
 
     def dead_letters(self) -> Iterable[dead_letters.DeadLetter]:
@@ -53,27 +53,18 @@ class Reader:
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """Open the state that is committed now."""
-        connection = self._connect()
-        try:
-            connection.execute("PRAGMA query_only = ON")
-            connection.execute("BEGIN")
+        # rw, not ro: a reader may have to recover the log of a writer that was killed.
+        address = f"{self.path.absolute().as_uri()}?mode=rw"
+        with ExitStack() as closing:
             try:
+                connection = sqlite3.connect(address, uri=True)
+                closing.callback(connection.close)
+                connection.execute("PRAGMA query_only = ON")
+                connection.execute("BEGIN")
                 snapshot = Snapshot(connection)
             except sqlite3.OperationalError as error:
-                raise self._absent(error) from error
+                raise NotRunning(
+                    f"there is no core to read at {self.path}: {error}",
+                    hint="Start the engine once: `headrace up`.",
+                ) from error
             yield snapshot
-        finally:
-            connection.close()
-
-    def _connect(self) -> sqlite3.Connection:
-        try:
-            # rw, not ro: a reader may have to recover the log of a writer that was killed.
-            return sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=rw", uri=True)
-        except sqlite3.OperationalError as error:
-            raise self._absent(error) from error
-
-    def _absent(self, error: sqlite3.Error) -> NotRunning:
-        return NotRunning(
-            f"there is no core to read at {self.path}: {error}",
-            hint="Start the engine once: `headrace up`.",
-        )

@@ -21,8 +21,7 @@ ORDER BY batch"""
 FORGET = "DELETE FROM headrace_staged WHERE dataflow = :dataflow AND batch <= :through"
 
 WAITING = """\
-SELECT count(DISTINCT batch), coalesce(sum(row_count), 0) FROM headrace_staged
-WHERE dataflow = :dataflow"""
+SELECT coalesce(sum(row_count), 0) FROM headrace_staged WHERE dataflow = :dataflow"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +57,12 @@ def between(
         yield StagedBatch(batch, arrow.from_bytes(data))
 
 
-def forget(connection: sqlite3.Connection, dataflow: str, through: int) -> int:
-    """Drop what a warehouse has confirmed; tell how many blobs that were."""
-    return connection.execute(FORGET, {"dataflow": dataflow, "through": through}).rowcount
+def forget(connection: sqlite3.Connection, dataflow: str, through: int) -> None:
+    """Drop what a warehouse has confirmed."""
+    connection.execute(FORGET, {"dataflow": dataflow, "through": through})
 
 
-def waiting(connection: sqlite3.Connection, dataflow: str) -> tuple[int, int]:
-    """Count the batches and rows that wait for the warehouse."""
-    batches, rows = connection.execute(WAITING, {"dataflow": dataflow}).fetchone()
-    return batches, rows
+def waiting(connection: sqlite3.Connection, dataflow: str) -> int:
+    """Count the rows that wait for the warehouse."""
+    (rows,) = connection.execute(WAITING, {"dataflow": dataflow}).fetchone()
+    return int(rows)

@@ -1,4 +1,4 @@
-"""The batcher: one Spark Structured Streaming query per dataflow, from its topic to Arrow.
+"""The batcher: one Spark Structured Streaming query for each stream, from its topic to Arrow.
 
 Delivery: every record from the given positions on is handed over at least once and in the order
 of its partition; after a restart, records may be handed over again. Whoever receives them decides
@@ -91,7 +91,8 @@ class Batcher:
                     f"the ledger has consumed {self._stream.topic}[{partition}] up to offset "
                     f"{position}, and the topic ends at {ends.get(partition, 0)}",
                     hint="The topic was deleted or its log lost. Reading on would skip what is "
-                    "written next: restore the topic, or give the dataflow a new data folder.",
+                    "written next: restore the topic; or start over with a new data folder and a "
+                    "new schema in the warehouse.",
                 )
 
 

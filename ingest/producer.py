@@ -6,20 +6,16 @@ from contextlib import contextmanager
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from headrace.errors import HeadraceError, NotRunning
+from headrace.errors import HeadraceError
+from ingest.topics import translated
 
 
 @contextmanager
 def _producer(bootstrap: str) -> Iterator[KafkaProducer]:
-    try:
+    with translated(bootstrap):
         producer = KafkaProducer(
             bootstrap_servers=bootstrap, client_id="headrace-produce", acks="all", linger_ms=5
         )
-    except KafkaError as error:
-        raise NotRunning(
-            f"the broker at {bootstrap} does not answer: {error}",
-            hint="Start it with `headrace up`, or set broker.bootstrap.",
-        ) from error
     try:
         yield producer
     finally:

@@ -17,8 +17,8 @@ REQUEST_TIMEOUT_MS = 10_000
 
 @contextmanager
 def admin(bootstrap: str) -> Iterator[KafkaAdminClient]:
-    """Open an admin client; Kafka's errors become ours."""
-    try:
+    """Open an admin client."""
+    with translated(bootstrap):
         client = KafkaAdminClient(
             bootstrap_servers=bootstrap,
             client_id="headrace",
@@ -29,6 +29,13 @@ def admin(bootstrap: str) -> Iterator[KafkaAdminClient]:
             yield client
         finally:
             client.close()
+
+
+@contextmanager
+def translated(bootstrap: str) -> Iterator[None]:
+    """Say in our words that a broker does not answer."""
+    try:
+        yield
     except KafkaError as error:
         raise NotRunning(
             f"the broker at {bootstrap} does not answer: {error}",

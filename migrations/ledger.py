@@ -40,7 +40,7 @@ SELECT dataflow, core, batch, rows FROM headrace.ledger WHERE dataflow = ANY(%(d
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class Migrated:
     """What the warehouse has of a dataflow: through which batch, of which core, rows in all."""
 
     core: UUID | None
@@ -63,11 +63,11 @@ def enter(connection: psycopg.Connection[Any], dataflow: str) -> None:
     connection.execute(ENTER, {"dataflow": dataflow})
 
 
-def lock(connection: psycopg.Connection[Any], dataflow: str) -> Arrived:
+def lock(connection: psycopg.Connection[Any], dataflow: str) -> Migrated:
     """Read a dataflow's row and hold it until the transaction ends."""
     row = connection.execute(LOCK, {"dataflow": dataflow}).fetchone()
     assert row is not None, "the warehouse is prepared before anything is pushed"
-    return Arrived(*row)
+    return Migrated(*row)
 
 
 def move(
@@ -94,7 +94,7 @@ def move(
     assert moved.rowcount == 1, "the row is locked: nobody else can have moved it"
 
 
-def read(connection: psycopg.Connection[Any], dataflows: list[str]) -> dict[str, Arrived]:
+def read(connection: psycopg.Connection[Any], dataflows: list[str]) -> dict[str, Migrated]:
     """Read the rows of dataflows without locking them."""
     rows = connection.execute(READ, {"dataflows": dataflows})
-    return {dataflow: Arrived(core, batch, total) for dataflow, core, batch, total in rows}
+    return {dataflow: Migrated(core, batch, total) for dataflow, core, batch, total in rows}

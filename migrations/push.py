@@ -29,7 +29,7 @@ COPY: LiteralString = "COPY {table} ({columns}) FROM STDIN (FORMAT BINARY)"
 
 WIRE_TYPES = {Type.INTEGER: "int8", Type.REAL: "float8", Type.TEXT: "text"}
 
-Forget = Callable[[str, int], int]
+Forget = Callable[[str, int], None]
 """`Core.forget`: drop a dataflow's staged batches through the given one."""
 
 
@@ -88,7 +88,7 @@ class Push:
         return Pushed(dataflow.name, arrived.batch, through, rows, more=through < committed)
 
 
-def check_continues(arrived: ledger.Arrived, snapshot: Snapshot, dataflow: str) -> None:
+def check_continues(arrived: ledger.Migrated, snapshot: Snapshot, dataflow: str) -> None:
     """Refuse to move rows into a warehouse whose ledger does not continue from this core."""
     if not arrived.fed_by(snapshot.core_id):
         raise LedgerMismatch(

@@ -125,7 +125,7 @@ class Board:
             try:
                 with self.reader.snapshot() as snapshot:
                     done = snapshot.positions(self.name, self.topic) == ends
-                    return done and snapshot.waiting(self.name) == (0, 0)
+                    return done and snapshot.waiting(self.name) == 0
             except NotRunning:  # the engine has not made its core yet
                 return False
 
@@ -134,7 +134,7 @@ class Board:
     def until_ready(self, process: "subprocess.Popen[bytes]") -> None:
         def ready() -> bool:
             assert process.poll() is None, self.log()
-            return ready_pid(self.home) == process.pid
+            return ready_pid(Home(self.home)) == process.pid
 
         until(ready, START_S, self.log)
 

@@ -36,7 +36,7 @@ class Shop:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.core = Core(core_path(home), clock=SystemClock(), crash=CrashPoints())
-        self.core.open([flow])
+        self.core.prepare([flow])
         self.reader = Reader(core_path(home))
 
     def sell(self, *sales: Sale) -> None:

@@ -52,7 +52,7 @@ class Bench:
 
     def opened(self) -> Core:
         core = Core(self.path, clock=HeldClock(), crash=CrashPoints())
-        core.open([self.flow])
+        core.prepare([self.flow])
         self.cores.append(core)
         return core
 
@@ -229,7 +229,7 @@ def test_undeclared_access_is_refused_by_name(bench: Bench, sql: str, message: s
     def idle(tx: Transaction, batch: Batch) -> None:
         pass
 
-    bench.core.open([bench.flow, other])
+    bench.core.prepare([bench.flow, other])
     before = bench.dump()
     bench.body = lambda tx, _batch: tx.execute(sql) and None
     with pytest.raises(AccessDenied, match=message):
@@ -263,7 +263,7 @@ def test_a_reader_may_not_write_what_it_only_reads(tmp_path: Path) -> None:
         tx.execute("DELETE FROM shop_kept")
 
     core = Core(core_path(tmp_path), clock=HeldClock(), crash=CrashPoints())
-    core.open([flow])
+    core.prepare([flow])
     with pytest.raises(AccessDenied, match="deletes from shop_kept"):
         core.run(flow.procedures["look"], arrived(flow.streams["orders"], [(1, "a")]))
     core.close()
@@ -306,7 +306,7 @@ def test_a_changed_table_is_noticed(bench: Bench) -> None:
     changed = Dataflow("shop2")
     changed.table("shop_kept", "id INTEGER PRIMARY KEY, item TEXT, price REAL")
     with pytest.raises(DefinitionChanged, match="the core holds"):
-        bench.core.open([changed])
+        bench.core.prepare([changed])
 
 
 def test_first_rows_are_there_once(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_first_rows_are_there_once(tmp_path: Path) -> None:
     path = core_path(tmp_path)
     for _ in range(2):
         core = Core(path, clock=HeldClock(), crash=CrashPoints())
-        core.open([flow])
+        core.prepare([flow])
         core.close()
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT n FROM numbers").fetchall() == [(1,), (2,)]
@@ -325,10 +325,10 @@ def test_what_is_confirmed_is_forgotten_and_no_more(bench: Bench) -> None:
     bench.run((1, "a"))
     bench.run((2, "b"), first=1)
     bench.run((3, "c"), first=2)
-    assert bench.core.forget("shop", through=2) == 2
+    bench.core.forget("shop", through=2)
     assert [batch for batch, _ in bench.staged()] == [3]
     with Reader(bench.path).snapshot() as snapshot:
-        assert snapshot.waiting("shop") == (1, 1)
+        assert snapshot.waiting("shop") == 1
 
 
 def test_a_snapshot_stays_as_it_was_while_the_core_goes_on(bench: Bench) -> None:
@@ -377,7 +377,7 @@ CRASHING = textwrap.dedent("""
     home, crash_at = sys.argv[1:]
     flow = loader.load([EXAMPLE])["leaderboard"]
     core = Core(core_path(Path(home)), clock=SystemClock(), crash=CrashPoints(crash_at))
-    core.open([flow])
+    core.prepare([flow])
     votes = [(f"{n % 70:03}", n % 8) for n in range(100)]
     for first in range(0, 100, 10):
         tuples = arrived(flow.streams["votes"], votes[first:first + 10], first=first)

@@ -129,7 +129,6 @@ def test_ready_is_said_and_taken_back(board: Board, capsys: pytest.CaptureFixtur
         board.until_consumed(engine)
         board.until_ready(engine)
         assert main(check) == 0
-        assert json.loads((board.home / "run/engine.json").read_text())["pid"] == engine.pid
         engine.kill()
         engine.wait()
         assert main(check) == 3
@@ -137,6 +136,19 @@ def test_ready_is_said_and_taken_back(board: Board, capsys: pytest.CaptureFixtur
         board.until_ready(engine)
     assert main(check) == 3
     assert engine.returncode == 0, board.log()
+
+
+def test_a_second_engine_on_the_same_folder_is_refused_and_the_first_goes_on(
+    board: Board, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board.vote(votes(10))
+    with board.engine() as first:
+        board.until_ready(first)
+        with board.engine() as second:
+            assert board.until_dead(second) == 5
+        assert f"another engine runs in {board.home} (pid {first.pid})" in board.log()
+        board.until_consumed(first)
+    assert board.arrived() == expected(10)
 
 
 def test_lines_become_tuples_and_dead_letters_are_shown(

@@ -161,7 +161,7 @@ def test_two_pushers_at_once_move_every_row_once(
         pusher.join()
     assert not failures
     assert [row[0] for row in rows(connection)] == list(range(100))
-    assert ledger.read(connection, ["shop"])["shop"] == ledger.Arrived(_core_id(store), 100, 100)
+    assert ledger.read(connection, ["shop"])["shop"] == ledger.Migrated(_core_id(store), 100, 100)
 
 
 def _core_id(store: shop.Shop) -> UUID:

@@ -1,6 +1,7 @@
 """The engine: batcher, core and pusher in one process, wired here."""
 
 import logging
+import shutil
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -56,10 +57,11 @@ class Engine:
     def run(self, when_ready: Callable[[], None]) -> None:
         """Run until stopped; raise what made it fail, if anything did."""
         with ExitStack() as closing:
-            self._core.open(self._dataflows.values())
             closing.callback(self._core.close)
+            self._core.prepare(self._dataflows.values())
             scratch = self._config.home / "spark"
-            scratch.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(scratch, ignore_errors=True)  # checkpoints of engines that were killed
+            scratch.mkdir()
             spark_jars = jars.spark_jars(self._config)
             spark = session.start(self._config.engine, jars=spark_jars, scratch=scratch)
             closing.callback(spark.stop)

@@ -1,21 +1,17 @@
 """`headrace engine`: the engine alone, and whether it is ready."""
 
 import argparse
-import json
 import os
 import signal
-from pathlib import Path
 
 from headrace import telemetry
 from headrace.cli.command import Command, Context
 from headrace.clock import SystemClock
-from headrace.errors import ConfigError, Exit, NotRunning
+from headrace.errors import ConfigError, Exit, NotRunning, Refused
+from headrace.local import lock
 from headrace.local.home import Home
 
-
-def ready_file(home: Path) -> Path:
-    """Name the file that a ready engine leaves in the data folder, with its pid."""
-    return Home(home).run / "engine.json"
+LOCK_WAIT_S = 1.0  # whoever looks whether it is free takes it for a moment
 
 
 def run_engine(context: Context) -> int:
@@ -37,38 +33,35 @@ def run_engine(context: Context) -> int:
     from headrace.cli.assembly import Engine
 
     telemetry.start_logging("engine")
-    Home(config.home).create()
+    home = Home(config.home)
+    home.create()
+    held = _be_the_only_one(home)
     engine = Engine(config, loader.load(config.flows), SystemClock())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: engine.stop())
-    ready = ready_file(config.home)
-    try:
-        engine.run(when_ready=lambda: _say_ready(ready))
-    finally:
-        ready.unlink(missing_ok=True)
+    engine.run(when_ready=lambda: lock.sign_for(held, os.getpid()))
     return Exit.OK
 
 
-def _say_ready(ready: Path) -> None:
-    written = ready.with_suffix(".new")
-    now = SystemClock().now().isoformat()
-    written.write_text(json.dumps({"pid": os.getpid(), "ready_at": now}), encoding="utf-8")
-    written.replace(ready)
+def _be_the_only_one(home: Home) -> int:
+    """Take the writer's lock: a second engine would only lose every batch to the first."""
+    held = lock.take_within(home.writer_lock, LOCK_WAIT_S, SystemClock())
+    if held is None:
+        raise Refused(
+            f"another engine runs in {home.root} (pid {ready_pid(home) or 'not known yet'})",
+            hint="Stop it first: `headrace down`, or end that process.",
+        )
+    return held
 
 
-def ready_pid(home: Path) -> int | None:
+def ready_pid(home: Home) -> int | None:
     """Tell the pid of the engine of a data folder, if one is ready."""
-    try:
-        pid = int(json.loads(ready_file(home).read_text(encoding="utf-8"))["pid"])
-        os.kill(pid, 0)
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return pid
+    return lock.holder(home.writer_lock)
 
 
 def check_engine(context: Context) -> int:
     """Say whether the engine of this data folder is ready."""
-    pid = ready_pid(context.config.home)
+    pid = ready_pid(Home(context.config.home))
     if pid is None:
         raise NotRunning(
             f"no engine is ready in {context.config.home}",

@@ -27,7 +27,7 @@ def tuples(config: Config, bootstrap: str) -> int | None:
 
 def rows(config: Config) -> int | None:
     """Count the rows that the core has staged and the warehouse not confirmed."""
-    return _counted(config, lambda snapshot, flow: snapshot.waiting(flow.name)[1])
+    return _counted(config, lambda snapshot, flow: snapshot.waiting(flow.name))
 
 
 def _counted(config: Config, waiting: Callable[[Snapshot, Dataflow], int]) -> int | None:

@@ -1,6 +1,5 @@
 """The wiring of the local stack: which parts there are, how each is started and probed."""
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 
+from headrace.cli import engine
 from headrace.config import KEYS, Config, child_environment, hidden, joined_paths, value_of
 from headrace.errors import NotRunning
 from headrace.local import broker, jars, java, ports, postgres
@@ -15,7 +15,6 @@ from headrace.local.home import Home, ensure_secret
 from headrace.local.part import FINAL_EXITS, PROBE_TIMEOUT_S, Part, Probe, reachable, tcp_probe
 from headrace.local.ports import Wanted
 from headrace.local.state import PartState, StackState, State
-from ingest import topics
 
 BROKER, POSTGRES, ENGINE, API = NAMES = (broker.NAME, postgres.NAME, "engine", "api")
 
@@ -132,15 +131,17 @@ def _command(name: str) -> tuple[str, ...]:
 
 
 def _broker_answers(bootstrap: str) -> None:
+    # Here, because every other command would pay for importing Kafka's client.
+    from ingest import topics
+
     host, _, port = bootstrap.rpartition(":")
     tcp_probe(host, int(port))  # the Kafka client would try for long and log each refusal
     topics.probe(bootstrap)
 
 
 def _engine_is_ready(home: Home, pid: int) -> None:
-    found = json.loads((home.run / "engine.json").read_text(encoding="utf-8"))
-    if found["pid"] != pid:
-        raise NotRunning("another engine was ready", hint="Wait for this one.")
+    if engine.ready_pid(home) != pid:
+        raise NotRunning("the engine is not ready", hint="Wait for it.")
 
 
 def _api_is_ready(address: str) -> None:

@@ -62,6 +62,11 @@ class Home:
         return self.run / "supervisor.lock"
 
     @property
+    def writer_lock(self) -> Path:
+        """Held by the engine that writes the core, and signed by it when it is ready."""
+        return self.run / "writer.lock"
+
+    @property
     def postgres_password(self) -> Path:
         """The password of the local PostgreSQL."""
         return self.secrets / "postgres.password"

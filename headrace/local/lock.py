@@ -11,7 +11,7 @@ RETRY_S = 0.02
 
 
 def take(path: Path) -> int | None:
-    """Take the lock and give its descriptor, or None while somebody holds it.
+    """Take the lock, unsigned, and give its descriptor, or None while somebody holds it.
 
     The lock is held until this descriptor and every copy that a child inherited are closed.
     """
@@ -21,6 +21,7 @@ def take(path: Path) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
+    os.ftruncate(descriptor, 0)
     return descriptor
 
 
