@@ -7,23 +7,17 @@ from uuid import uuid4
 import psycopg
 import pytest
 import shop
+from alone import a_postgres, data_folder
 from psycopg import sql
 
-from headrace import config
-from headrace.local import ports, postgres
-from headrace.local.alone import Alone
-from headrace.local.home import Home
+from migrations import warehouse
 
 
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server of this test run's own."""
-    home = Home(tmp_path_factory.mktemp("postgres") / "home")
-    loaded = config.load({"home": str(home.root)}, environment={}).config
-    home.create()
-    port = ports.choose([ports.Wanted("postgres", "127.0.0.1")], home.ports)["postgres"]
-    with Alone(postgres.part(loaded, port), loaded):
-        yield postgres.url(loaded, port)
+    with a_postgres(data_folder(tmp_path_factory.mktemp("postgres") / "home")) as server:
+        yield server.url
 
 
 @pytest.fixture
@@ -34,6 +28,14 @@ def warehouse_url(postgres_url: str) -> Iterator[str]:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         yield postgres_url.rsplit("/", 1)[0] + "/" + name
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def connection(warehouse_url: str) -> Iterator[warehouse.Connection]:
+    """A connection to a warehouse that is prepared for `shop`."""
+    with warehouse.connect(warehouse_url, application="test") as opened:
+        warehouse.prepare(opened, shop.flow)
+        yield opened
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A real broker and a real PostgreSQL for one test run, and engines that a test may kill."""
+"""Engines that a test may kill, over a real broker and a real PostgreSQL."""
 
 import json
 import signal
@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -21,8 +20,6 @@ from etl_procs.reader import Reader
 from headrace import config
 from headrace.cli.engine import ready_pid
 from headrace.errors import NotRunning
-from headrace.local import broker, jars, java, ports, postgres
-from headrace.local.alone import Alone
 from headrace.local.home import Home
 from ingest import topics
 from ingest.producer import produce
@@ -37,29 +34,6 @@ class Parts:
 
     bootstrap: str
     warehouse_url: str
-
-
-@contextmanager
-def parts(home: Path) -> Iterator[Parts]:
-    """Run a broker and a PostgreSQL."""
-    loaded = config.load({"home": str(home)}, environment={}).config
-    Home(loaded.home).create()
-    wanted = [ports.Wanted(name, "127.0.0.1") for name in ("broker", "controller", "postgres")]
-    at = ports.choose(wanted, Home(loaded.home).ports)
-    bootstrap = f"127.0.0.1:{at['broker']}"
-    kafka = broker.part(
-        loaded,
-        port=at["broker"],
-        controller_port=at["controller"],
-        java=java.find(config.child_environment({})).program,
-        classpath=jars.broker_classpath(loaded),
-        probe=partial(topics.probe, bootstrap),
-    )
-    with (
-        Alone(kafka, loaded),
-        Alone(postgres.part(loaded, at["postgres"]), loaded),
-    ):
-        yield Parts(bootstrap, postgres.url(loaded, at["postgres"]))
 
 
 class Board:

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import shop
 
-from headrace.crash import CrashPoints
 from migrations import warehouse
-from migrations.push import Push
 
 
 def main(home: str, url: str, crash_at: str) -> None:
     store = shop.Shop(Path(home))
-    push = Push(store.reader, store.core.forget, CrashPoints(crash_at), batches_max=1_000)
     with warehouse.connect(url, application="test") as connection:
         warehouse.prepare(connection, shop.flow)
-        push.run(connection, shop.flow)
+        store.a_push(crash_at=crash_at).run(connection, shop.flow)
 
 
 if __name__ == "__main__":

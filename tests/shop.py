@@ -6,15 +6,19 @@ Each tuple goes to the outlet `sales`; one with a negative price to `refunds` as
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
+from flows import arrived
 
-from etl_procs.batch import ARRIVAL, Arrived, Batch
+from api.catalogue import Catalogue
+from api.island import Island
+from etl_procs.batch import Batch
 from etl_procs.core import Core, core_path
 from etl_procs.model import Dataflow
 from etl_procs.reader import Reader
 from etl_procs.transaction import Transaction
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
+from migrations import warehouse
+from migrations.push import Push, Pushed
 
 flow = Dataflow("shop")
 orders = flow.stream("orders", "id INTEGER NOT NULL, price REAL, note TEXT")
@@ -27,7 +31,8 @@ Sale = tuple[int, float | None, str | None]
 @flow.procedure(takes=orders, gives=[sales, refunds])
 def sell(tx: Transaction, batch: Batch) -> None:
     tx.emit(sales, batch.table)
-    tx.emit(refunds, [{"id": row["id"]} for row in batch.rows() if (row["price"] or 0) < 0])
+    prices = ((row["id"], row["price"]) for row in batch.rows())
+    tx.emit(refunds, [{"id": n} for n, price in prices if isinstance(price, float) and price < 0])
 
 
 class Shop:
@@ -47,7 +52,13 @@ class Shop:
         """Commit batch after batch."""
         for batch in batches:
             start = self.core.positions("shop", orders.topic).get(0, 0)
-            assert self.core.run(flow.procedures["sell"], _arrived(batch, start))
+            assert self.core.run(flow.procedures["sell"], arrived(orders, batch, first=start))
+
+    def a_push(self, batches_max: int = 1_000, *, crash_at: str = "") -> Push:
+        return Push(self.reader, self.core.forget, CrashPoints(crash_at), batches_max)
+
+    def push(self, connection: warehouse.Connection, batches_max: int = 1_000) -> Pushed:
+        return self.a_push(batches_max).run(connection, flow)
 
     def staged(self) -> int:
         """Count the rows of `sales` that the core still holds."""
@@ -59,16 +70,9 @@ class Shop:
         self.core.close()
 
 
-def _arrived(batch: Sequence[Sale], start: int) -> Arrived:
-    count = len(batch)
-    positions = {
-        "_partition": [0] * count,
-        "_offset": list(range(start, start + count)),
-        "_value": [b""] * count,
-        "_reason": [None] * count,
-    }
-    values = {
-        name: [sale[index] for sale in batch] for index, name in enumerate(orders.columns.names)
-    }
-    schema = pa.schema([*ARRIVAL, *orders.columns.arrow])
-    return Arrived(orders, pa.table({**positions, **values}, schema=schema))
+def island_over(
+    url: str, reader: Reader, *more: Dataflow, timeout_ms: int = 10_000, rows_max: int = 1_000
+) -> Island:
+    """Make an island that knows this dataflow, and more."""
+    catalogue = Catalogue({known.name: known for known in (flow, *more)})
+    return Island(url, reader, catalogue, timeout_ms=timeout_ms, rows_max=rows_max)

@@ -22,18 +22,17 @@ from typing import Any
 import pytest
 import shop
 import uvicorn
+from shop import island_over
 from waiting import until
 
 from api.app import create
-from api.catalogue import Catalogue
 from api.cut import Freshness
 from api.guard import BODY_BYTES_MAX
 from api.island import Answer, Island
 from api.values import to_json
-from headrace.crash import CrashPoints
+from etl_procs.reader import Reader
 from headrace.errors import Exit
 from migrations import warehouse
-from migrations.push import Push
 
 KEY = "a key for tests"
 SALES = '{"sql": "SELECT id, price, note FROM sales ORDER BY id"}'
@@ -91,27 +90,11 @@ def serving(island: Island) -> Iterator[Client]:
         thread.join()
 
 
-def island_over(url: str, store: shop.Shop, **limits: int) -> Island:
-    return Island(
-        url,
-        store.reader,
-        Catalogue({"shop": shop.flow}),
-        **{"timeout_ms": 10_000, "rows_max": 100} | limits,
-    )
-
-
-@pytest.fixture
-def connection(warehouse_url: str) -> Iterator[warehouse.Connection]:
-    with warehouse.connect(warehouse_url, application="test") as opened:
-        warehouse.prepare(opened, shop.flow)
-        yield opened
-
-
 @pytest.fixture
 def client(
     connection: warehouse.Connection, warehouse_url: str, store: shop.Shop
 ) -> Iterator[Client]:
-    with serving(island_over(warehouse_url, store)) as made:
+    with serving(island_over(warehouse_url, store.reader)) as made:
         yield made
 
 
@@ -128,7 +111,7 @@ def test_a_query_is_answered_at_each_freshness(
     client: Client, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     store.sell((1, 1.5, "a"))
-    Push(store.reader, store.core.forget, CrashPoints(), 10).run(connection, shop.flow)
+    store.push(connection)
     store.sell((2**63 - 1, math.nan, None))
     assert client.send("POST", "/v1/query", SALES).document == {
         "columns": [
@@ -228,7 +211,7 @@ def test_limits_of_a_query_are_problems(
     connection: warehouse.Connection, warehouse_url: str, store: shop.Shop
 ) -> None:
     store.sell((1, 1.0, None), (2, 1.0, None))
-    with serving(island_over(warehouse_url, store, rows_max=1)) as client:
+    with serving(island_over(warehouse_url, store.reader, rows_max=1)) as client:
         too_many = assert_problem(client.ask("SELECT * FROM sales"), 400, "LimitExceeded")
         assert "api.query_rows_max" in too_many["hint"]
 
@@ -241,7 +224,7 @@ def test_health_tells_what_is_missing_and_needs_no_key(client: Client) -> None:
 
 
 def test_a_warehouse_that_is_away_is_told_as_503(store: shop.Shop) -> None:
-    island = island_over("postgresql://someone:hidden@127.0.0.1:1/postgres", store)
+    island = island_over("postgresql://someone:hidden@127.0.0.1:1/postgres", store.reader)
     with serving(island) as client:
         reply = client.ask("SELECT 1")
         assert_problem(reply, 503, "Away")
@@ -256,14 +239,7 @@ def test_a_warehouse_that_is_away_is_told_as_503(store: shop.Shop) -> None:
 
 
 def test_it_is_not_ready_without_a_core_or_tables(warehouse_url: str, tmp_path: Path) -> None:
-    island = Island(
-        warehouse_url,
-        shop.Reader(tmp_path / "none.db"),
-        Catalogue({"shop": shop.flow}),
-        timeout_ms=1_000,
-        rows_max=1,
-    )
-    with serving(island) as client:
+    with serving(island_over(warehouse_url, Reader(tmp_path / "none.db"))) as client:
         ready = client.send("GET", "/readyz", key=None)
         assert ready.status == 503
         assert "no core to read" in ready.document["core"]
@@ -316,12 +292,14 @@ def test_the_openapi_document_describes_the_query(client: Client) -> None:
 
 # The commands
 
-FLOW = ("--flow", str(Path(__file__).parent / "shop.py"))
+HERE = Path(__file__).parent  # the commands run here: the flow imports its neighbours
+FLOW = ("--flow", str(HERE / "shop.py"))
 
 
 def headrace(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "headrace.cli", *arguments, "--home", str(home)],
+        cwd=HERE,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -335,6 +313,7 @@ def api_process(home: Path, url: str) -> Iterator[int]:
     """Run `headrace api` and give its port."""
     started = subprocess.Popen(
         [sys.executable, "-m", "headrace.cli", "api", "--home", str(home), *FLOW],
+        cwd=HERE,
         env={**os.environ, "HEADRACE_WAREHOUSE_URL": url, "HEADRACE_API_KEY": KEY},
         stderr=subprocess.PIPE,
         text=True,

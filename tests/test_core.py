@@ -37,7 +37,7 @@ class Bench:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.flow = dataflow()
-        self.body: Callable[[Transaction, Batch], None] = keep
+        self.body: Callable[[Transaction, Batch], object] = keep
         self.cores: list[Core] = []
 
         @self.flow.procedure(
@@ -231,7 +231,7 @@ def test_undeclared_access_is_refused_by_name(bench: Bench, sql: str, message: s
 
     bench.core.prepare([bench.flow, other])
     before = bench.dump()
-    bench.body = lambda tx, _batch: tx.execute(sql) and None
+    bench.body = lambda tx, _batch: tx.execute(sql)
     with pytest.raises(AccessDenied, match=message):
         bench.run((1, "a"))
     assert bench.dump() == before
@@ -283,7 +283,7 @@ def test_a_reader_may_not_write_what_it_only_reads(tmp_path: Path) -> None:
 def test_a_row_that_does_not_fit_its_outlet_is_refused(
     bench: Bench, row: dict[str, object], message: str
 ) -> None:
-    bench.body = lambda tx, _batch: tx.emit(bench.flow.outlets["sold"], [row])  # type: ignore[list-item]
+    bench.body = lambda tx, _batch: tx.emit(bench.flow.outlets["sold"], [row])
     with pytest.raises(CoreError, match=message):
         bench.run((1, "a"))
     assert bench.staged() == []
@@ -297,7 +297,7 @@ def test_an_undeclared_outlet_is_refused(bench: Bench) -> None:
 
 
 def test_a_bad_statement_is_quoted(bench: Bench) -> None:
-    bench.body = lambda tx, _batch: tx.query("SELECT missing FROM shop_kept") and None
+    bench.body = lambda tx, _batch: tx.query("SELECT missing FROM shop_kept")
     with pytest.raises(CoreError, match=r"no such column: missing in: SELECT missing"):
         bench.run((1, "a"))
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from alone import a_broker, data_folder
 from flows import EXAMPLE
-from live import START_S, Board, Parts, parts
+from live import START_S, Board, Parts
 from waiting import until
 
 from headrace import config
@@ -19,9 +20,9 @@ NAMES = {1: "Edwina", 2: "Tabatha", 3: "Kelly", 4: "Jessie", 5: "Alana", 6: "Rut
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
-    with parts(tmp_path_factory.mktemp("parts")) as found:
-        yield found
+def running(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
+    with a_broker(data_folder(tmp_path_factory.mktemp("broker") / "home")) as broker:
+        yield Parts(broker.address, postgres_url)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import itertools
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,46 +14,27 @@ from flows import EXAMPLE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
+from shop import island_over
 
 from api import grammar
-from api.catalogue import Catalogue
 from api.cut import Freshness
 from api.errors import LimitExceeded, NotReady, QueryRefused
 from api.island import Answer, Column, Island
 from api.parse import SQL_CHARS_MAX, parse
 from etl_procs import loader
 from etl_procs.model import Dataflow
-from headrace.crash import CrashPoints
+from etl_procs.reader import Reader
 from headrace.errors import NotRunning
 from migrations import warehouse
 from migrations.errors import Away, LedgerMismatch
-from migrations.push import Push
 
 QUERYING = Path(__file__).parent.parent / "docs" / "querying.md"
-CATALOGUE = Catalogue({"shop": shop.flow})
 MAIN, STAGED = Freshness.MAIN, Freshness.STAGED
 
 
 @pytest.fixture
-def connection(warehouse_url: str) -> Iterator[warehouse.Connection]:
-    with warehouse.connect(warehouse_url, application="test") as opened:
-        warehouse.prepare(opened, shop.flow)
-        yield opened
-
-
-@pytest.fixture
 def island(connection: warehouse.Connection, warehouse_url: str, store: shop.Shop) -> Island:
-    return island_over(warehouse_url, store)
-
-
-def island_over(
-    url: str, store: shop.Shop, *, timeout_ms: int = 10_000, rows_max: int = 1_000
-) -> Island:
-    return Island(url, store.reader, CATALOGUE, timeout_ms=timeout_ms, rows_max=rows_max)
-
-
-def push(store: shop.Shop, connection: warehouse.Connection, batches_max: int = 1_000) -> None:
-    Push(store.reader, store.core.forget, CrashPoints(), batches_max).run(connection, shop.flow)
+    return island_over(warehouse_url, store.reader)
 
 
 def ask(island: Island, sql: str, freshness: Freshness = STAGED) -> list[tuple[Any, ...]]:
@@ -63,7 +44,7 @@ def ask(island: Island, sql: str, freshness: Freshness = STAGED) -> list[tuple[A
 def half_pushed(store: shop.Shop, connection: warehouse.Connection) -> None:
     """Three sales in main, two more staged."""
     store.sell_all([[(1, 1.0, "a"), (2, -2.0, "b")], [(3, 3.0, None)]])
-    push(store, connection)
+    store.push(connection)
     store.sell_all([[(4, -4.0, "d")], [(5, 5.0, "a")]])
 
 
@@ -131,7 +112,7 @@ def test_answers_are_those_of_postgresql_over_plain_tables(
 ) -> None:
     half_pushed(store, connection)
     staged = {query: in_any_order(ask(island, query, STAGED)) for query in QUERIES}
-    push(store, connection)
+    store.push(connection)
     main = {query: in_any_order(ask(island, query, MAIN)) for query in QUERIES}
     connection.execute("SET search_path TO shop; SET timezone TO 'UTC'")
     expected = {q: in_any_order(connection.execute(q.encode()).fetchall()) for q in QUERIES}
@@ -147,8 +128,7 @@ def test_the_queries_of_the_documentation_work_and_use_every_function(
     warehouse_url: str, store: shop.Shop
 ) -> None:
     flow = loader.load([EXAMPLE])["leaderboard"]
-    catalogue = Catalogue({"leaderboard": flow})
-    island = Island(warehouse_url, store.reader, catalogue, timeout_ms=10_000, rows_max=100)
+    island = island_over(warehouse_url, store.reader, flow)
     queries = re.findall(r"```sql\n(.*?)```", QUERYING.read_text(), re.DOTALL)
     with warehouse.connect(warehouse_url, application="test") as connection:
         warehouse.prepare(connection, flow)
@@ -188,7 +168,7 @@ def test_values_at_their_limits_are_answered_as_they_were(
     sales = [(-(2**63), 5e-324, "\\N"), (2**63 - 1, float("inf"), ""), (0, float("nan"), None)]
     store.sell(*sales)
     before = ask(island, "SELECT id, price, note FROM sales")
-    push(store, connection)
+    store.push(connection)
     after = ask(island, "SELECT id, price, note FROM sales", MAIN)
     assert repr(before) == repr(after) == repr(sales)
 
@@ -211,7 +191,7 @@ def test_while_pushes_go_on_no_row_is_missing_or_doubled(
                 for _ in range(next(some)):
                     number += 2
                     store.sell((number, 5.0, "x"), (number + 1, -5.0, "y"))
-                push(store, connection, batches_max=next(some))
+                store.push(connection, batches_max=next(some))
         except BaseException as error:  # noqa: BLE001 - shown by the assertion below
             failures.append(error)
 
@@ -250,7 +230,7 @@ def test_a_push_between_the_two_snapshots_is_seen_once(
 
             class Held:
                 def __enter__(self) -> Any:
-                    push(store, connection)  # moves and forgets what this snapshot holds staged
+                    store.push(connection)  # moves and forgets what this snapshot holds staged
                     return entered
 
                 def __exit__(self, *_: object) -> None:
@@ -258,13 +238,7 @@ def test_a_push_between_the_two_snapshots_is_seen_once(
 
             return Held()
 
-    island = Island(
-        warehouse_url,
-        PushesAfterSnapshot(),  # type: ignore[arg-type]
-        CATALOGUE,
-        timeout_ms=10_000,
-        rows_max=10,
-    )
+    island = island_over(warehouse_url, PushesAfterSnapshot())  # type: ignore[arg-type]
     assert ask(island, "SELECT id FROM sales ORDER BY id") == [(1,), (2,), (3,), (4,), (5,)]
 
 
@@ -292,7 +266,7 @@ def test_any_split_between_staged_and_main_gives_the_same_answers(
     data: st.DataObject,
 ) -> None:
     store = shop.Shop(tmp_path_factory.mktemp("core"))
-    island = island_over(warehouse_url, store)
+    island = island_over(warehouse_url, store.reader)
     queries = [
         "SELECT * FROM sales",
         "SELECT note, count(*), min(id), max(price) FROM sales GROUP BY note",
@@ -303,10 +277,10 @@ def test_any_split_between_staged_and_main_gives_the_same_answers(
         warehouse.prepare(connection, shop.flow)
         split = data.draw(st.integers(0, len(batches)))
         store.sell_all(batches[:split])
-        push(store, connection)
+        store.push(connection)
         store.sell_all(batches[split:])
         before = [in_any_order(ask(island, query)) for query in queries]
-        push(store, connection)
+        store.push(connection)
         after = [in_any_order(ask(island, query, MAIN)) for query in queries]
     store.close()
     assert before == after
@@ -402,7 +376,7 @@ REFUSED = [
 def test_what_is_not_a_known_select_is_refused_before_anything_is_asked(
     query: str, reason: str
 ) -> None:
-    nowhere = Island("", shop.Reader(Path()), CATALOGUE, timeout_ms=1, rows_max=1)
+    nowhere = island_over("", Reader(Path()))
     with pytest.raises(QueryRefused, match=reason):
         nowhere.query(query, STAGED)
 
@@ -436,8 +410,7 @@ def test_a_table_of_two_dataflows_must_be_named_with_its_schema(
 ) -> None:
     other = Dataflow("mall")
     other.outlet("sales", "id INTEGER")
-    catalogue = Catalogue({"shop": shop.flow, "mall": other})
-    island = Island(warehouse_url, store.reader, catalogue, timeout_ms=1_000, rows_max=10)
+    island = island_over(warehouse_url, store.reader, other)
     with pytest.raises(QueryRefused, match="in 2 dataflows"):
         island.query("SELECT * FROM sales", MAIN)
     assert ask(island, "SELECT * FROM shop.sales", MAIN) == []
@@ -475,7 +448,7 @@ def test_more_rows_than_allowed_are_refused_and_not_cut_off(
     warehouse_url: str, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     store.sell(*[(number, 1.0, None) for number in range(11)])
-    island = island_over(warehouse_url, store, rows_max=10)
+    island = island_over(warehouse_url, store.reader, rows_max=10)
     assert len(ask(island, "SELECT id FROM sales LIMIT 10")) == 10
     with pytest.raises(LimitExceeded, match="more than 10 rows"):
         island.query("SELECT id FROM sales", STAGED)
@@ -484,7 +457,7 @@ def test_more_rows_than_allowed_are_refused_and_not_cut_off(
 def test_a_query_that_takes_too_long_is_ended(
     warehouse_url: str, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
-    island = island_over(warehouse_url, store, timeout_ms=200)
+    island = island_over(warehouse_url, store.reader, timeout_ms=200)
     endless = "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n FROM t) SELECT count(*) FROM t"
     with pytest.raises(LimitExceeded, match="longer than 200 ms"):
         island.query(endless, MAIN)
@@ -495,7 +468,7 @@ def test_a_warehouse_fed_by_another_core_is_refused_when_staged_rows_are_asked_f
 ) -> None:
     other = shop.Shop(tmp_path / "other")
     other.sell((1, 1.0, None))
-    push(other, connection)
+    other.push(connection)
     other.close()
     with pytest.raises(LedgerMismatch, match="is fed by the core"):
         island.query("SELECT * FROM sales", STAGED)
@@ -505,8 +478,7 @@ def test_a_warehouse_fed_by_another_core_is_refused_when_staged_rows_are_asked_f
 def test_without_a_core_main_still_answers(
     connection: warehouse.Connection, warehouse_url: str, tmp_path: Path
 ) -> None:
-    reader = shop.Reader(tmp_path / "nothing.db")
-    island = Island(warehouse_url, reader, CATALOGUE, timeout_ms=1_000, rows_max=10)
+    island = island_over(warehouse_url, Reader(tmp_path / "nothing.db"))
     assert ask(island, "SELECT * FROM sales", MAIN) == []
     with pytest.raises(NotRunning, match="no core to read"):
         island.query("SELECT * FROM sales", STAGED)
@@ -516,12 +488,14 @@ def test_a_warehouse_without_tables_is_not_ready(warehouse_url: str, store: shop
     store.sell((1, 1.0, None))
     for freshness in Freshness:
         with pytest.raises(NotReady, match="no tables of shop yet"):
-            island_over(warehouse_url, store).query("SELECT * FROM sales", freshness)
+            island_over(warehouse_url, store.reader).query("SELECT * FROM sales", freshness)
 
 
 def test_a_warehouse_that_is_gone_is_away(store: shop.Shop) -> None:
     with pytest.raises(Away):
-        island_over("postgresql://postgres@127.0.0.1:1/postgres", store).query("SELECT 1", MAIN)
+        island_over("postgresql://postgres@127.0.0.1:1/postgres", store.reader).query(
+            "SELECT 1", MAIN
+        )
 
 
 def test_what_a_query_left_behind_ends_with_it(

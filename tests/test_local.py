@@ -5,72 +5,45 @@ import signal
 import socket
 import stat
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import psycopg
 import pytest
+from alone import LOOPBACK, Alone, a_broker, a_postgres, data_folder
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from headrace import config
 from headrace.config import Config
 from headrace.errors import ConfigError, HeadraceError, Missing, Refused
-from headrace.local import broker, home, jars, java, leash, ports, postgres
-from headrace.local.alone import Alone
-from headrace.local.home import Home
+from headrace.local import home, leash, ports, postgres
+from headrace.local.home import Home, ensure_secret
 from headrace.local.ports import Wanted
 from ingest import topics
-
-LOOPBACK = "127.0.0.1"
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    folder = tmp_path_factory.mktemp("spaces and é: a path like any")
-    loaded = config.load({"home": str(folder / "home")}).config
-    Home(loaded.home).create()
-    return loaded
+    return data_folder(tmp_path_factory.mktemp("spaces and é: a path like any") / "home")
 
 
 @pytest.fixture(scope="module")
-def chosen(settings: Config) -> dict[str, int]:
-    wanted = [Wanted(name, LOOPBACK) for name in ("broker", "controller", "postgres")]
-    return ports.choose(wanted, Home(settings.home).ports)
-
-
-@pytest.fixture(scope="module")
-def server(settings: Config, chosen: dict[str, int]) -> Iterator[Alone]:
-    with Alone(postgres.part(settings, chosen["postgres"]), settings) as running:
+def server(settings: Config) -> Iterator[Alone]:
+    with a_postgres(settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def kafka(settings: Config, chosen: dict[str, int]) -> Iterator[Alone]:
-    bootstrap = f"{LOOPBACK}:{chosen['broker']}"
-    part = broker.part(
-        settings,
-        port=chosen["broker"],
-        controller_port=chosen["controller"],
-        java=java.find(config.child_environment({})).program,
-        classpath=jars.broker_classpath(settings),
-        probe=partial(topics.probe, bootstrap),
-    )
-    with Alone(part, settings) as running:
+def kafka(settings: Config) -> Iterator[Alone]:
+    with a_broker(settings) as running:
         yield running
 
 
-@pytest.fixture
-def url(settings: Config, chosen: dict[str, int]) -> str:
-    return postgres.url(settings, chosen["postgres"])
-
-
-def test_postgres_keeps_what_was_committed_when_it_is_killed(server: Alone, url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
+def test_postgres_keeps_what_was_committed_when_it_is_killed(server: Alone) -> None:
+    with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS kept (n int)")
         connection.execute("INSERT INTO kept VALUES (42)")
     server.kill()
     server.start()
-    with psycopg.connect(url) as connection:
+    with psycopg.connect(server.url) as connection:
         assert connection.execute("SELECT n FROM kept").fetchall() == [(42,)]
 
 
@@ -85,19 +58,19 @@ def test_postgres_starts_over_a_pid_file_that_names_another_living_process(
     server.start()
 
 
-def test_postgres_is_durable_and_listens_on_loopback_only(server: Alone, url: str) -> None:
-    with psycopg.connect(url) as connection:
+def test_postgres_is_durable_and_listens_on_loopback_only(server: Alone) -> None:
+    with psycopg.connect(server.url) as connection:
         shown = [
-            connection.execute(f"SHOW {name}").fetchone()  # type: ignore[call-overload]
+            connection.execute(f"SHOW {name}").fetchone()
             for name in ("fsync", "synchronous_commit", "server_encoding", "listen_addresses")
         ]
     assert shown == [("on",), ("on",), ("UTF8",), (LOOPBACK,)]
 
 
-def test_postgres_asks_for_the_password(server: Alone, url: str, settings: Config) -> None:
-    password = postgres.ensure_secret(Home(settings.home).postgres_password)
+def test_postgres_asks_for_the_password(server: Alone, settings: Config) -> None:
+    password = ensure_secret(Home(settings.home).postgres_password)
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
-        psycopg.connect(url.replace(password, "guessed"))
+        psycopg.connect(server.url.replace(password, "guessed"))
 
 
 def test_the_password_is_for_the_owner_only_and_in_no_argument_and_no_log(
@@ -139,17 +112,15 @@ def test_root_without_user_namespaces_is_told_what_to_do(
         returncode = leash.NO_NAMESPACE
 
     monkeypatch.setattr(postgres, "run_to_end", lambda *_, **__: Refusal())
-    fresh = config.load({"home": str(tmp_path / "home")}).config
-    Home(fresh.home).create()
+    fresh = data_folder(tmp_path / "home")
     with pytest.raises(Missing, match="does not run as root"):
         postgres.part(fresh, 5432).prepare()
     assert not Home(fresh.home).postgres.exists()
 
 
 def test_an_interrupted_first_start_is_made_again(tmp_path: Path) -> None:
-    fresh = config.load({"home": str(tmp_path / "home")}).config
+    fresh = data_folder(tmp_path / "home")
     own = Home(fresh.home)
-    own.create()
     half_made = own.root / "postgres.new"
     half_made.mkdir()
     (half_made / "PG_VERSION").write_text("18")

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,7 +16,7 @@ from waiting import until
 
 from etl_procs.model import Dataflow
 from headrace.clock import SystemClock
-from headrace.crash import CrashPoints, Point
+from headrace.crash import Point
 from headrace.errors import NotRunning, Refused
 from migrations import ledger, warehouse
 from migrations.errors import Away, Drift, LedgerMismatch, WarehouseError, translated
@@ -28,28 +27,17 @@ PUSH_ONCE = Path(__file__).parent / "push_once.py"
 SALES = "SELECT id, price, note FROM shop.sales ORDER BY id"
 
 
-@pytest.fixture
-def connection(warehouse_url: str) -> Iterator[warehouse.Connection]:
-    with warehouse.connect(warehouse_url, application="test") as opened:
-        warehouse.prepare(opened, shop.flow)
-        yield opened
-
-
-def a_push(store: shop.Shop, batches_max: int = 1_000) -> Push:
-    return Push(store.reader, store.core.forget, CrashPoints(), batches_max)
-
-
 def rows(connection: warehouse.Connection, query: str = SALES) -> list[tuple[Any, ...]]:
-    return connection.execute(query).fetchall()  # type: ignore[arg-type]
+    return connection.execute(query).fetchall()
 
 
 def test_a_push_moves_every_row_once_and_the_core_forgets_it(
     store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     store.sell_all([[(1, 1.5, "a"), (2, -2.0, None)], [(3, None, "")]])
-    assert a_push(store).run(connection, shop.flow) == Pushed("shop", 0, 2, 4, more=False)
+    assert store.push(connection) == Pushed("shop", 0, 2, 4, more=False)
     assert store.staged() == 0
-    assert a_push(store).run(connection, shop.flow) == Pushed("shop", 2, 2, 0, more=False)
+    assert store.push(connection) == Pushed("shop", 2, 2, 0, more=False)
     assert rows(connection) == [(1, 1.5, "a"), (2, -2.0, None), (3, None, "")]
     assert rows(connection, "SELECT id FROM shop.refunds") == [(2,)]
     assert ledger.read(connection, ["shop"])["shop"].rows == 4
@@ -67,7 +55,7 @@ def test_values_at_their_limits_arrive_as_they_were(
         (2**63 - 1, 1.7976931348623157e308, None),
     ]
     store.sell(*sales)
-    a_push(store).run(connection, shop.flow)
+    store.push(connection)
     assert repr(rows(connection)) == repr(sales)
 
 
@@ -75,7 +63,7 @@ def test_a_batch_that_staged_nothing_moves_the_ledger(
     store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     store.sell_all([[(1, 1.0, None)], [(2, 1.0, None)]])
-    a_push(store).run(connection, shop.flow)
+    store.push(connection)
     assert rows(connection, "SELECT count(*) FROM shop.refunds") == [(0,)]
     assert ledger.read(connection, ["shop"])["shop"].batch == 2
 
@@ -84,8 +72,7 @@ def test_a_push_takes_no_more_batches_than_it_may_and_says_so(
     store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     store.sell_all([[(number, 1.0, None)] for number in range(5)])
-    push = a_push(store, batches_max=2)
-    moved = [push.run(connection, shop.flow) for _ in range(3)]
+    moved = [store.push(connection, batches_max=2) for _ in range(3)]
     assert [(p.after, p.through, p.more) for p in moved] == [
         (0, 2, True),
         (2, 4, True),
@@ -102,7 +89,7 @@ def test_a_push_killed_at_any_point_is_completed_by_the_next(
     command = [sys.executable, str(PUSH_ONCE), str(store.home), warehouse_url, point.value]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     store.sell((4, -4.0, "4"))
-    a_push(store).run(connection, shop.flow)
+    store.push(connection)
     assert rows(connection) == [(number, -number, str(number)) for number in range(1, 5)]
     assert rows(connection, "SELECT id FROM shop.refunds ORDER BY id") == [(1,), (2,), (3,), (4,)]
     assert store.staged() == 0
@@ -115,7 +102,7 @@ def test_a_failed_push_leaves_neither_rows_nor_ledger(
     store.sell((1, -1.0, "a"))
     connection.execute("ALTER TABLE shop.refunds ADD CHECK (id <> 1)")
     with pytest.raises(WarehouseError, match="violates check constraint"):
-        a_push(store).run(connection, shop.flow)
+        store.push(connection)
     assert rows(connection) == []
     assert ledger.read(connection, ["shop"])["shop"].batch == 0
     assert store.staged() == 1
@@ -133,8 +120,8 @@ def test_a_push_does_not_wait_for_ever_behind_a_forgotten_transaction(
         with connection.transaction():
             connection.execute("SELECT FROM headrace.ledger FOR UPDATE")
             with pytest.raises(Away, match="lock timeout"):
-                a_push(store).run(own, shop.flow)
-        assert a_push(store).run(own, shop.flow).rows == 1
+                store.push(own)
+        assert store.push(own).rows == 1
 
 
 def test_two_pushers_at_once_move_every_row_once(
@@ -147,7 +134,7 @@ def test_two_pushers_at_once_move_every_row_once(
         try:
             with warehouse.connect(warehouse_url, application="test") as own:
                 while not done.is_set() or store.staged():
-                    a_push(store, batches_max=3).run(own, shop.flow)
+                    store.push(own, batches_max=3)
         except BaseException as error:  # noqa: BLE001 - shown by the assertion below
             failures.append(error)
 
@@ -173,11 +160,11 @@ def test_another_core_may_not_feed_the_same_tables(
     store: shop.Shop, connection: warehouse.Connection, tmp_path: Path
 ) -> None:
     store.sell((1, 1.0, None))
-    a_push(store).run(connection, shop.flow)
+    store.push(connection)
     other = shop.Shop(tmp_path / "other")
     other.sell_all([[(2, 1.0, None)], [(3, 1.0, None)]])
     with pytest.raises(LedgerMismatch, match="is fed by the core"):
-        a_push(other).run(connection, shop.flow)
+        other.push(connection)
     assert other.staged() == 2
     assert len(rows(connection)) == 1
     other.close()
@@ -187,10 +174,10 @@ def test_a_core_that_is_behind_the_warehouse_may_not_feed_it(
     store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     store.sell((1, 1.0, None))
-    a_push(store).run(connection, shop.flow)
+    store.push(connection)
     connection.execute("UPDATE headrace.ledger SET batch = 7")
     with pytest.raises(LedgerMismatch, match="through batch 7, and the core has committed 1"):
-        a_push(store).run(connection, shop.flow)
+        store.push(connection)
 
 
 def test_drift_is_refused_naming_each_column(connection: warehouse.Connection) -> None:
@@ -246,7 +233,7 @@ def test_names_are_taken_as_they_are(warehouse_url: str) -> None:
 
 
 def test_failures_that_may_pass_are_told_from_those_that_will_not() -> None:
-    may_pass = [
+    may_pass: list[psycopg.Error] = [
         psycopg.errors.DeadlockDetected(),
         psycopg.errors.SerializationFailure(),
         psycopg.errors.AdminShutdown(),
@@ -277,7 +264,7 @@ class Watched:
         self.failure: Exception | None = None
         self.failed = threading.Event()
         self.pusher = Pusher(
-            a_push(store),
+            store.a_push(),
             [shop.flow],
             url=url,
             every_s=0.01,

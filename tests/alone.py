@@ -1,15 +1,20 @@
-"""One part without a supervisor, for tests and experiments: start it, use it, kill it, stop it."""
+"""One part without a supervisor: start it, use it, kill it, stop it."""
 
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from headrace import config
 from headrace.clock import SystemClock
 from headrace.config import Config
 from headrace.errors import HeadraceError
-from headrace.local import child, lock
+from headrace.local import broker, child, jars, java, lock, ports, postgres
 from headrace.local.home import Home
 from headrace.local.part import Part
+from ingest import topics
 
+LOOPBACK = "127.0.0.1"
 PROBE_EVERY_S = 0.1
 FORMER_GONE_S = 30.0
 
@@ -17,12 +22,13 @@ FORMER_GONE_S = 30.0
 class Alone:
     """Runs one part, in this process's care: it ends when this process does.
 
-    with Alone(postgres.part(config, port), config) as server:
-        psycopg.connect(postgres.url(config, port))
+    with a_postgres(data_folder(path)) as server:
+        psycopg.connect(server.url)
     """
 
     def __init__(self, part: Part, config: Config) -> None:
         self.part = part
+        self._config = config
         self._home = Home(config.home)
         self._ready_timeout_s = config.supervisor.ready_timeout_s
         self._clock = SystemClock()
@@ -32,6 +38,11 @@ class Alone:
     def address(self) -> str:
         """The part's host:port."""
         return self.part.address
+
+    @property
+    def url(self) -> str:
+        """The URL, if it is a PostgreSQL."""
+        return postgres.url(self._config, int(self.address.rpartition(":")[2]))
 
     @property
     def pid(self) -> int:
@@ -90,3 +101,31 @@ class Alone:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def data_folder(path: Path) -> Config:
+    """Make a data folder, and give the configuration that names it."""
+    loaded = config.load({"home": str(path)}, environment={}).config
+    Home(loaded.home).create()
+    return loaded
+
+
+def a_postgres(loaded: Config) -> Alone:
+    return Alone(postgres.part(loaded, _ports(loaded, "postgres")["postgres"]), loaded)
+
+
+def a_broker(loaded: Config) -> Alone:
+    at = _ports(loaded, "broker", "controller")
+    part = broker.part(
+        loaded,
+        port=at["broker"],
+        controller_port=at["controller"],
+        java=java.find(config.child_environment({})).program,
+        classpath=jars.broker_classpath(loaded),
+        probe=partial(topics.probe, f"{LOOPBACK}:{at['broker']}"),
+    )
+    return Alone(part, loaded)
+
+
+def _ports(loaded: Config, *names: str) -> dict[str, int]:
+    return ports.choose([ports.Wanted(n, LOOPBACK) for n in names], Home(loaded.home).ports)
