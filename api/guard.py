@@ -28,11 +28,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        if scope["path"] not in OPEN_PATHS and not self._shows_key(headers):
+        if scope["path"] not in OPEN_PATHS and not self._shows_key(Headers(scope=scope)):
             await _unauthorized(scope, receive, send)
-        elif int(headers.get("content-length", "0")) > BODY_BYTES_MAX:
-            await _too_large(scope, receive, send)
         else:
             await self._app(scope, _Limited(receive), send)
 
@@ -44,7 +41,7 @@ class Guard:
 
 
 class _Limited:
-    """A body that came without its length is counted while it is read."""
+    """A body is counted while it is read: it may have come without its length."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -54,16 +51,11 @@ class _Limited:
         message = await self._receive()
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
+            raise HTTPException(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the body is larger than {BODY_BYTES_MAX} bytes",
+            )
         return message
-
-
-TOO_LARGE = f"the body is larger than {BODY_BYTES_MAX} bytes"
-
-
-async def _too_large(scope: Scope, receive: Receive, send: Send) -> None:
-    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-    await problem(status, "RequestEntityTooLarge", TOO_LARGE)(scope, receive, send)
 
 
 async def _unauthorized(scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from api.errors import Busy, QueryRefused
 from api.values import dump
 from headrace.errors import HeadraceError, NotRunning, Refused
-from migrations.errors import Drift, LedgerMismatch
+from migrations.errors import LedgerMismatch
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -20,7 +20,6 @@ MEDIA_TYPE = "application/problem+json"
 STATUSES: tuple[tuple[type[HeadraceError], HTTPStatus], ...] = (
     (Busy, HTTPStatus.SERVICE_UNAVAILABLE),
     (NotRunning, HTTPStatus.SERVICE_UNAVAILABLE),
-    (Drift, HTTPStatus.CONFLICT),
     (LedgerMismatch, HTTPStatus.CONFLICT),
     (Refused, HTTPStatus.BAD_REQUEST),
     (HeadraceError, HTTPStatus.INTERNAL_SERVER_ERROR),

@@ -24,16 +24,12 @@ FILE_VARIABLE = PREFIX + "CONFIG"
 TYPE_NAMES = {
     str: "text",
     int: "a whole number",
-    float: "a number",
-    bool: "true or false",
     Path: "a path",
     tuple: "a list of paths",
 }
 
 
-def option(
-    default: Any, help_text: str, *, secret: bool = False, least: float | None = None
-) -> Any:
+def option(default: Any, help_text: str, *, secret: bool = False, least: int | None = None) -> Any:
     """Declare one key: its default, what it is for, and the least value it may have."""
     return dataclasses.field(
         default=default, metadata={"help": help_text, "secret": secret, "least": least}
@@ -140,7 +136,7 @@ class Key:
     default: Any
     help: str
     secret: bool
-    least: float | None
+    least: int | None
 
     @property
     def variable(self) -> str:
@@ -295,10 +291,6 @@ def _from_toml(key: Key, raw: Any, origin: str) -> Any:
 def _from_text(key: Key, raw: str, origin: str) -> Any:
     if key.type is tuple:
         return tuple(Path(item) for item in raw.split(os.pathsep) if item)
-    if key.type is bool:
-        if raw.lower() not in ("true", "false"):
-            raise _bad(key, raw, origin)
-        return raw.lower() == "true"
     try:
         return key.type(raw)
     except ValueError:

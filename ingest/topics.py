@@ -13,17 +13,18 @@ from headrace.errors import NotRunning
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_MS = 10_000
+PROBE_TIMEOUT_MS = 2_000
 
 
 @contextmanager
-def admin(bootstrap: str) -> Iterator[KafkaAdminClient]:
+def admin(bootstrap: str, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Iterator[KafkaAdminClient]:
     """Open an admin client."""
     with translated(bootstrap):
         client = KafkaAdminClient(
             bootstrap_servers=bootstrap,
             client_id="headrace",
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
-            bootstrap_timeout_ms=REQUEST_TIMEOUT_MS,
+            request_timeout_ms=timeout_ms,
+            bootstrap_timeout_ms=timeout_ms,
         )
         try:
             yield client
@@ -45,7 +46,7 @@ def translated(bootstrap: str) -> Iterator[None]:
 
 def probe(bootstrap: str) -> None:
     """Return when the broker answers; raise NotRunning when it does not."""
-    with admin(bootstrap) as client:
+    with admin(bootstrap, PROBE_TIMEOUT_MS) as client:
         client.describe_cluster()
 
 

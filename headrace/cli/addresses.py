@@ -1,24 +1,23 @@
 """Where the parts are: as configured, or as the stack that runs in this data folder says."""
 
+from headrace.cli import parts
 from headrace.config import Config
 from headrace.errors import NotRunning
-from headrace.local import broker, state
+from headrace.local import state
 from headrace.local.home import Home
 from headrace.local.part import reachable
-
-API = "api"
 
 
 def bootstrap(config: Config) -> str:
     """Tell the broker's address."""
-    return config.broker.bootstrap or _running(config, broker.NAME, "broker.bootstrap")
+    return config.broker.bootstrap or _running(config, parts.BROKER, "broker.bootstrap")
 
 
 def api(config: Config) -> str:
     """Tell the API's address, host:port."""
     if config.api.port and state.running(Home(config.home)) is None:
         return f"{reachable(config.api.host)}:{config.api.port}"
-    return _running(config, API, "api.port")
+    return _running(config, parts.API, "api.port")
 
 
 def _running(config: Config, part: str, key: str) -> str:

@@ -1,5 +1,6 @@
 """The wiring of the local stack: which parts there are, how each is started and probed."""
 
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +10,17 @@ from pathlib import Path
 
 from headrace.cli import engine
 from headrace.config import KEYS, Config, child_environment, hidden, joined_paths, value_of
-from headrace.errors import NotRunning
+from headrace.errors import Exit, NotRunning
 from headrace.local import broker, jars, java, ports, postgres
 from headrace.local.home import Home, ensure_secret
-from headrace.local.part import FINAL_EXITS, PROBE_TIMEOUT_S, Part, Probe, reachable, tcp_probe
+from headrace.local.part import PROBE_TIMEOUT_S, Part, Probe, reachable
 from headrace.local.ports import Wanted
 from headrace.local.state import PartState, StackState, State
 
 BROKER, POSTGRES, ENGINE, API = NAMES = (broker.NAME, postgres.NAME, "engine", "api")
+
+# A program of ours that ends with one of these will end the same way again.
+FINAL_EXITS = frozenset({int(Exit.CONFIG), int(Exit.MISSING), int(Exit.REFUSED)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,8 @@ def _broker_answers(bootstrap: str) -> None:
     from ingest import topics
 
     host, _, port = bootstrap.rpartition(":")
-    tcp_probe(host, int(port))  # the Kafka client would try for long and log each refusal
+    # The Kafka client would try for long and log each refusal.
+    socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S).close()
     topics.probe(bootstrap)
 
 

@@ -1,16 +1,15 @@
 """`headrace status`: every part as it is at the moment of asking."""
 
 import json
-import os
-import queue
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
 from headrace.cli import parts
 from headrace.cli.command import Context
+from headrace.cli.table import laid_out
 from headrace.clock import Clock, SystemClock
 from headrace.config import Config
 from headrace.errors import Exit
@@ -19,7 +18,6 @@ from headrace.local.home import Home
 from headrace.local.part import Probe
 from headrace.local.state import PartState, StackState, State
 
-PROBES_TIMEOUT_S = 4.0
 LAG_UNITS = {parts.ENGINE: "tuples", parts.POSTGRES: "rows"}
 HEADER = ("part", "state", "pid", "address", "lag", "age", "restarts")
 
@@ -65,15 +63,11 @@ class View:
 
     def lines(self) -> list[str]:
         """Write it as a table for people."""
-        rows = [HEADER, _row("supervisor", _as_part(self.supervisor))]
-        rows += [_row(name, part) for name, part in self.parts.items()]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
-        table = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        why = ["", self.supervisor.why] if self.supervisor.why else []
-        return [*table, "", f"data folder: {self.home}", *why]
+        own = self.supervisor
+        first = ("supervisor", own.state, own.pid or "-", "-", "-", _age(own.age_s), "-")
+        rows = [first, *(_row(name, part) for name, part in self.parts.items())]
+        why = ["", own.why] if own.why else []
+        return [*laid_out(HEADER, rows), "", f"data folder: {self.home}", *why]
 
 
 def print_status(context: Context) -> int:
@@ -129,77 +123,45 @@ def _living(config: Config, home: Home, stack: StackState, now: datetime) -> Vie
 
 
 def _state_now(part: PartState, answered: bool) -> State:
-    if part.state is not State.READY:
-        return part.state
-    if part.pid is None or not is_alive(part.pid):
-        return State.DEAD
-    return State.READY if answered else State.SILENT
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not yet waited for does not."""
-    try:
-        os.kill(pid, 0)
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except ProcessLookupError:
-        return False
-    except OSError:  # no /proc here
-        return True
-    return status.rpartition(")")[2].split()[0] not in "ZX"
+    return State.SILENT if part.state is State.READY and not answered else part.state
 
 
 def _answers(probes: Mapping[str, Probe], stack: Mapping[str, PartState]) -> dict[str, bool]:
-    """Probe all parts that should be ready, side by side, for a bounded time."""
-    came: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
-    asked = [(n, p.pid) for n, p in stack.items() if p.state is State.READY and p.pid is not None]
-    for name, pid in asked:
-        ask = _asking(name, probes[name], pid, came.put)
-        threading.Thread(target=ask, daemon=True).start()
-    answers: dict[str, bool] = {}
-    try:
-        while len(answers) < len(asked):
-            name, answered = came.get(timeout=PROBES_TIMEOUT_S)
-            answers[name] = answered
-    except queue.Empty:
-        pass  # who has not answered by now counts as silent
-    return answers
+    """Probe all parts that should be ready, side by side; each probe has a limit of its own."""
+    asked = {n: p.pid for n, p in stack.items() if p.state is State.READY and p.pid is not None}
 
-
-def _asking(
-    name: str, probe: Probe, pid: int, tell: Callable[[tuple[str, bool]], None]
-) -> Callable[[], None]:
-    def ask() -> None:
+    def answered(name: str) -> bool:
         try:
-            probe(pid)
+            probes[name](asked[name])
         except Exception:  # noqa: BLE001 - whatever it is, it is no answer
-            tell((name, False))
-        else:
-            tell((name, True))
+            return False
+        return True
 
-    return ask
-
-
-def _as_part(supervisor: SupervisorView) -> PartView:
-    return PartView(supervisor.state, supervisor.pid, age_s=supervisor.age_s)
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(asked, pool.map(answered, asked), strict=True))
 
 
-def _row(name: str, part: PartView) -> tuple[str, ...]:
+def _row(name: str, part: PartView) -> tuple[object, ...]:
     return (
         name,
         part.state,
-        str(part.pid or "-"),
+        part.pid or "-",
         part.address,
         "-" if part.lag is None else f"{part.lag:,} {LAG_UNITS[name]}",
-        "-" if part.age_s is None else _age(part.age_s),
-        "-" if name == "supervisor" else str(part.restarts),
+        _age(part.age_s),
+        part.restarts,
     )
 
 
-def _age_s(since: datetime | None, now: datetime) -> int | None:
-    return None if since is None else max(0, int((now - since).total_seconds()))
+def _age_s(since: str | None, now: datetime) -> int | None:
+    if since is None:
+        return None
+    return max(0, int((now - datetime.fromisoformat(since)).total_seconds()))
 
 
-def _age(seconds: int) -> str:
+def _age(seconds: int | None) -> str:
+    if seconds is None:
+        return "-"
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size} {unit}"

@@ -1,14 +1,8 @@
 """What a part of the local stack is: a program, how to see that it is ready, how to stop it."""
 
 import signal
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-
-from headrace.errors import Exit
-
-# A program of ours that ends with one of these will end the same way again.
-FINAL_EXITS = frozenset({int(Exit.CONFIG), int(Exit.MISSING), int(Exit.REFUSED)})
 
 PROBE_TIMEOUT_S = 2.0
 
@@ -41,11 +35,6 @@ class Part:
     """The program refuses to run as root: see leash.py."""
     final_exits: frozenset[int] = frozenset()
     """Exit codes that another start would not change."""
-
-
-def tcp_probe(host: str, port: int) -> None:
-    """Raise until somebody listens there."""
-    socket.create_connection((host, port), timeout=PROBE_TIMEOUT_S).close()
 
 
 def reachable(host: str) -> str:

@@ -7,7 +7,6 @@ part. What is read here is what the supervisor knew when it last wrote.
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -28,10 +27,8 @@ class State(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     """It was given up."""
-    DEAD = "dead"
-    """Seen by a reader before the supervisor wrote of it."""
     SILENT = "silent"
-    """It lives, and does not answer."""
+    """It should be ready, and does not answer."""
     EXTERNAL = "external"
     """Given by the configuration; not ours to start or stop."""
 
@@ -43,7 +40,8 @@ class PartState:
     state: State
     address: str
     pid: int | None = None
-    started: datetime | None = None
+    started: str | None = None
+    """In ISO 8601."""
     restarts: int = 0
 
 
@@ -53,7 +51,7 @@ class StackState:
 
     pid: int
     state: State
-    started: datetime
+    started: str
     why: str = ""
     """Why it failed."""
     parts: dict[str, PartState] = field(default_factory=dict)
@@ -61,7 +59,7 @@ class StackState:
     def write(self, path: Path) -> None:
         """Replace the file in one step, so that a reader never sees half of it."""
         draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(dataclasses.asdict(self), default=_iso, indent=1) + "\n")
+        draft.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
         draft.replace(path)
 
 
@@ -71,10 +69,11 @@ def read(home: Home) -> StackState | None:
         found = json.loads(home.state.read_text())
     except FileNotFoundError:
         return None
-    parts = {name: _part(part) for name, part in found.pop("parts").items()}
-    found["state"] = State(found["state"])
-    found["started"] = datetime.fromisoformat(found["started"])
-    return StackState(parts=parts, **found)
+    parts = {
+        name: PartState(**part | {"state": State(part["state"])})
+        for name, part in found["parts"].items()
+    }
+    return StackState(**found | {"state": State(found["state"]), "parts": parts})
 
 
 def running(home: Home) -> StackState | None:
@@ -82,19 +81,3 @@ def running(home: Home) -> StackState | None:
     pid = lock.holder(home.supervisor_lock)
     found = read(home)
     return found if found is not None and found.pid == pid else None
-
-
-def _part(found: dict[str, object]) -> PartState:
-    started = found["started"]
-    return PartState(
-        state=State(str(found["state"])),
-        address=str(found["address"]),
-        pid=found["pid"] if isinstance(found["pid"], int) else None,
-        started=datetime.fromisoformat(started) if isinstance(started, str) else None,
-        restarts=int(str(found["restarts"])),
-    )
-
-
-def _iso(value: object) -> str:
-    assert isinstance(value, datetime), value
-    return value.isoformat(timespec="milliseconds")

@@ -10,7 +10,6 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from headrace import config
 from headrace.clock import Clock
@@ -64,7 +63,7 @@ class Runner:
     deaths: Deaths
     state: State = State.WAITING
     child: Child | None = None
-    started: datetime | None = None
+    started: str | None = None
     restarts: int = 0
     was_ready: bool = False
     since: float = 0.0
@@ -103,11 +102,11 @@ class Supervisor:
     _runners: dict[str, Runner] = field(default_factory=dict)
     _state: State = State.STARTING
     _why: str = ""
-    _started: datetime = field(init=False)
+    _started: str = field(init=False)
     _tick_due: float = 0.0
 
     def __post_init__(self) -> None:
-        self._started = self.clock.now()
+        self._started = self._now()
         for part in self.parts:
             self._runners[part.name] = Runner(part, Deaths(self.limits.restarts_max))
 
@@ -178,7 +177,7 @@ class Supervisor:
             runner.start_at = self.clock.monotonic() + FORMER_RETRY_S
             return
         runner.child, runner.start_at = started, None
-        runner.started, runner.since = self.clock.now(), self.clock.monotonic()
+        runner.started, runner.since = self._now(), self.clock.monotonic()
         threading.Thread(target=self._probe, args=(runner, started), daemon=True).start()
 
     def _probe(self, runner: Runner, started: Child) -> None:
@@ -296,6 +295,9 @@ class Supervisor:
                 self.report(f"{runner.part.name:<9} not ready yet ({waited_s:.0f} s)")
         for name in (*self._runners, logs.SUPERVISOR):
             logs.turn_over(self.home.log(name), self.limits.log_mb_max * 2**20)
+
+    def _now(self) -> str:
+        return self.clock.now().isoformat(timespec="milliseconds")
 
     def _write(self) -> None:
         seen = {name: runner.seen() for name, runner in self._runners.items()}
