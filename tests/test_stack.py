@@ -19,7 +19,7 @@ from waiting import until
 from headrace import config
 from headrace.cli import parts
 from headrace.errors import Exit
-from headrace.local import lock, state
+from headrace.local import lock, logs, state
 from headrace.local.home import Home
 from headrace.local.state import State
 
@@ -304,6 +304,24 @@ def test_what_was_never_started_has_a_status_too(fresh: Stack) -> None:
     assert fresh.run("down")[0] == Exit.OK
     assert fresh.run("logs")[0] == Exit.NOT_RUNNING
     assert fresh.run("reset", "--yes")[0] == Exit.OK
+
+
+def test_logs_shows_last_lines_and_follows_a_log_that_is_turned_over(fresh: Stack) -> None:
+    fresh.home.create()
+    log = fresh.home.log("api")
+    log.write_text("one\ntwo\n")
+    assert fresh.run("logs", "-n", "1") == (Exit.OK, "two\n")
+    assert fresh.run("logs", "engine")[0] == Exit.NOT_RUNNING
+    assert fresh.run("logs", "-n", "few")[0] == Exit.CONFIG
+    following = fresh.start("logs", "api", "-f")
+    assert following.stdout is not None
+    assert [following.stdout.readline() for _ in range(2)] == ["one\n", "two\n"]
+    logs.turn_over(log, bytes_max=1)
+    with log.open("a") as writer:
+        writer.write("new\n")
+    assert "new\n" in following.stdout  # after a word of tail's about the turn
+    following.kill()
+    following.communicate()
 
 
 def test_reset_does_not_touch_a_folder_of_somebody_else(fresh: Stack) -> None:

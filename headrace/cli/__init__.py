@@ -6,14 +6,17 @@ loads the configuration, runs the command and prints errors.
 
 import argparse
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headrace import config
-from headrace.cli import api, dead_letters, engine, jars, produce, query, settings, stack
+from headrace.cli import api, dead_letters, engine, jars, produce, query, reset, settings, stack
 from headrace.cli.command import Command, Context
 from headrace.errors import Exit, HeadraceError
+
+HELP_WIDTH = 79
 
 DESCRIPTION = """\
 Headrace: streaming ETL for polystores.
@@ -37,6 +40,7 @@ def commands() -> list[Command]:
     """List every command, in the order of the help page."""
     return [
         *stack.COMMANDS,
+        *reset.COMMANDS,
         *produce.COMMANDS,
         *query.COMMANDS,
         *dead_letters.COMMANDS,
@@ -60,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
         sub = groups.add_parser(
             command.name,
             help=command.summary,
-            description=command.description,
+            description=_wrapped(command.description),
             epilog="examples:\n" + "\n".join(f"  {line}" for line in command.examples),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -68,6 +72,10 @@ def parser() -> argparse.ArgumentParser:
         _shared_flags(sub)
         sub.set_defaults(command=command)
     return top
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.fill(line, HELP_WIDTH) for line in text.splitlines())
 
 
 def _shared_flags(sub: argparse.ArgumentParser) -> None:

@@ -91,8 +91,8 @@ COMMANDS = [
         name="api",
         summary="run the REST API alone, against a given warehouse",
         description="Run the REST API in this process. `headrace up` starts it beside the other "
-        "parts; alone it\nneeds warehouse.url and api.key. It reads the core in the data folder, "
-        "and answers\nPOST /v1/query, GET /livez and GET /readyz. SIGTERM ends it.",
+        "parts; alone it needs warehouse.url and api.key. It reads the core in the data folder, "
+        "and answers POST /v1/query, GET /livez and GET /readyz. SIGTERM ends it.",
         examples=(
             "HEADRACE_API_KEY=... headrace api --flow my_flow.py --set api.port=8080 "
             "--set warehouse.url=postgresql://me@warehouse/db",

@@ -75,8 +75,8 @@ COMMANDS = [
         name="dead-letters",
         summary="show the tuples that could not be processed, and why",
         description="Show the tuples that did not decode or that a procedure rejected: how many "
-        "for each reason,\nand each with its position in Kafka and its bytes. It reads the core, "
-        "whether or not an\nengine runs.",
+        "for each reason, and each with its position in Kafka and its bytes. It reads the core, "
+        "whether or not an engine runs.",
         examples=(
             "headrace dead-letters list",
             "headrace dead-letters list --json | jq -r .reason | sort | uniq -c",

@@ -37,9 +37,17 @@ def run_engine(context: Context) -> int:
     home.create()
     held = _be_the_only_one(home)
     engine = Engine(config, loader.load(config.flows), SystemClock())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: engine.stop())
-    engine.run(when_ready=lambda: lock.sign_for(held, os.getpid()))
+
+    def stop_on_signals() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: engine.stop())
+
+    def ready() -> None:
+        stop_on_signals()  # PySpark has taken SIGINT for itself
+        lock.sign_for(held, os.getpid())
+
+    stop_on_signals()
+    engine.run(when_ready=ready)
     return Exit.OK
 
 
@@ -82,8 +90,8 @@ COMMANDS = [
         name="engine",
         summary="run the engine alone, against a given broker and warehouse",
         description="Run the engine - Spark's driver, the core's writer and the pusher - in this "
-        "process.\n`headrace up` starts it beside the other parts; alone it needs "
-        "broker.bootstrap and\nwarehouse.url. SIGTERM ends it after the batch at hand.",
+        "process. `headrace up` starts it beside the other parts; alone it needs broker.bootstrap "
+        "and warehouse.url. SIGTERM ends it after the batch at hand.",
         examples=(
             "headrace engine --flow my_flow.py --set broker.bootstrap=kafka:9092 "
             "--set warehouse.url=postgresql://me@warehouse/db",

@@ -26,7 +26,7 @@ COMMANDS = [
     Command(
         name="jars",
         summary="fetch or verify the jars of the broker and of Spark's Kafka source",
-        description="Fetch the jars that are not there, through the Ivy that PySpark carries, and\n"
+        description="Fetch the jars that are not there, through the Ivy that PySpark carries, and "
         "verify every one against the pinned digests. Once they are there it works offline.",
         examples=("headrace jars", "headrace jars --set jars=/srv/headrace/jars"),
         run=fetch_jars,

@@ -33,7 +33,7 @@ def run_produce(context: Context) -> int:
     except KeyboardInterrupt:
         raise HeadraceError(
             f"interrupted after {progress.sent:,} tuples",
-            hint="They are in the topic. Send the rest, or all again if repeats do no harm.",
+            hint="The last of them may not be in the topic. Send all again if repeats do no harm.",
         ) from None
     print(f"{progress.sent:,} tuples are in {stream.topic}")
     return Exit.OK
@@ -84,8 +84,8 @@ COMMANDS = [
         name="produce",
         summary="send the lines of a file into a stream",
         description="Send each line as one tuple into the stream's Kafka topic, and return when "
-        "the broker\nhas all of them. Empty lines are left out. Any other Kafka producer will do "
-        "as well.",
+        "the broker has all of them. Empty lines are left out. Any other Kafka producer will do as "
+        "well.",
         examples=(
             "headrace produce votes votes.jsonl",
             'echo \'{"phone": "555-0100", "contestant": 2}\' | headrace produce leaderboard.votes',

@@ -108,7 +108,7 @@ COMMANDS = [
         name="query",
         summary="ask one SELECT over what is staged and what has arrived",
         description="Ask the API one SELECT. Tables are the outlets of the dataflows, by name or "
-        "as\ndataflow.outlet. The last line tells the batch that the answer is as of.",
+        "as dataflow.outlet. The last line tells the batch that the answer is as of.",
         examples=(
             'headrace query "SELECT contestant, count(*) FROM votes GROUP BY contestant"',
             'headrace query "SELECT count(*) FROM leaderboard.votes" --freshness main --json',

@@ -18,7 +18,7 @@ COMMANDS = [
     Command(
         name="config",
         summary="print the configuration in force, and where each key came from",
-        description="Print every configuration key, its value, and where the value came from.\n"
+        description="Print every configuration key, its value, and where the value came from. "
         "Passwords and keys are hidden. docs/configuration.md describes each key.",
         examples=("headrace config", "HEADRACE_API_PORT=8080 headrace config | grep api.port"),
         run=print_config,

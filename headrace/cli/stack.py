@@ -1,4 +1,4 @@
-"""`headrace up | down | status | logs | reset`: the local stack from the command line."""
+"""`headrace up | down | status | logs`: the local stack from the command line."""
 
 import argparse
 import contextlib
@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 
 from headrace.cli import parts
@@ -24,9 +23,8 @@ LOCK_WAIT_S = 1.0  # `status` looks whether the lock is free by taking it for a 
 FORMER_GONE_S = 60.0
 DOWN_TIMEOUT_S = 120.0  # more than all parts' own limits together
 POLL_S = 0.1
-FOLLOW_S = 0.2
 READY_MARK = b"\0"
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 CLOCK = SystemClock()
 
@@ -61,7 +59,7 @@ def _supervise(config: Config, on_ready: Callable[[], None]) -> int:
     if own is None:
         return _already_up(config)
     lock.sign_for(own, os.getpid())
-    _wait_for_former(home)
+    wait_for_former(home)
     wired = parts.wire(config, machine)
 
     def report(text: str) -> None:
@@ -95,13 +93,13 @@ def _supervise(config: Config, on_ready: Callable[[], None]) -> int:
 
 
 def _stop_on_signals(supervisor: Supervisor) -> None:
-    for number in STOPPING:
+    for number in STOP_SIGNALS:
         if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
             continue  # nohup: it shall outlive its terminal
         signal.signal(number, lambda *_: supervisor.ask_to_stop())
 
 
-def _wait_for_former(home: Home) -> None:
+def wait_for_former(home: Home) -> None:
     """Let the children of a supervisor that was just killed go down first."""
     for name in parts.NAMES:
         path = home.part_lock(name)
@@ -133,12 +131,12 @@ def _detach(config: Config) -> int:
     """Be the supervisor in a session of its own; here, show its progress until all is ready."""
     reading, writing = os.pipe()
     sys.stdout.flush()
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # none may come before we know the child
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # none may come before we know the child
     pid = os.fork()  # no thread was started yet
     if pid:
         os.close(writing)
         return _follow_start(pid, reading)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     os.setsid()
     os.close(reading)
     _redirect(os.open(os.devnull, os.O_RDONLY), 0)
@@ -170,9 +168,9 @@ def _follow_start(pid: int, reading: int) -> int:
         interrupted = True
         _signal(pid, signal.SIGTERM)
 
-    for number in STOPPING:
+    for number in STOP_SIGNALS:
         signal.signal(number, pass_on)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     while told := os.read(reading, 4096):
         sys.stdout.write(told.replace(READY_MARK, b"").decode(errors="replace"))
         sys.stdout.flush()
@@ -200,7 +198,7 @@ def down(context: Context) -> int:
     if not _watch_stopping(home):
         print(f"the supervisor (pid {pid}) does not end: it is killed, and its parts with it")
         _signal(pid, signal.SIGKILL)
-        _wait_for_former(home)
+        wait_for_former(home)
     print("Headrace is stopped; its data stays.")
     return Exit.OK
 
@@ -235,54 +233,12 @@ def show_logs(context: Context) -> int:
     names = [asked] if asked else [*parts.NAMES, logs.SUPERVISOR]
     if not any(home.log(name).exists() for name in names):
         raise NotRunning(f"there is no log in {home.logs}", hint="`headrace up` starts the stack.")
-    followers = {name: logs.Follower(home.log(name)) for name in names}
-    for name in names:
-        for line in logs.last_lines(home.log(name), context.arguments.lines):
-            _print_line(name, line, alone=bool(asked))
-    while context.arguments.follow:
-        for name, follower in followers.items():
-            for line in follower.new_lines():
-                _print_line(name, line, alone=bool(asked))
-        time.sleep(FOLLOW_S)
-    return Exit.OK
-
-
-def _print_line(name: str, line: str, *, alone: bool) -> None:
-    print(line if alone else f"{name:<10} | {line}", flush=True)
-
-
-# reset
-
-
-def reset(context: Context) -> int:
-    """Delete the data folder, after asking."""
-    home = Home(context.config.home)
-    if not home.root.exists():
-        print(f"There is no data folder {home.root}.")
-        return Exit.OK
-    home.require_ours()
-    home.run.mkdir(exist_ok=True)
-    held = lock.take_within(home.supervisor_lock, LOCK_WAIT_S, CLOCK)
-    if held is None:
-        raise Refused(
-            f"Headrace is running in {home.root}", hint="Stop it first with `headrace down`."
-        )
-    if not context.arguments.yes and not _confirmed(home):
-        print("Nothing was deleted.")
-        return Exit.REFUSED
-    _wait_for_former(home)
-    home.delete()
-    print(f"{home.root} is deleted.")
-    return Exit.OK
-
-
-def _confirmed(home: Home) -> bool:
-    if not sys.stdin.isatty():
-        raise Refused(
-            f"nobody can be asked whether to delete {home.root}", hint="Say so with --yes."
-        )
-    question = f"Delete {home.root}, with the broker's log, the warehouse and the core's state?"
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    follow = context.arguments.follow
+    paths = [str(home.log(name)) for name in names if follow or home.log(name).exists()]
+    count = ["-n", str(context.arguments.lines)]
+    sys.stdout.flush()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and tail would complain
+    os.execvp("tail", ["tail", *count, *(["-F"] if follow else []), *paths])  # noqa: S606
 
 
 # commands
@@ -309,17 +265,13 @@ def _logs_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _reset_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
 COMMANDS = [
     Command(
         name="up",
         summary="start broker, PostgreSQL, engine and API under one supervisor",
         description="Start the local stack and look after it: a part that dies is started again; "
-        "one that\nkeeps dying stops the stack. Parts that the configuration gives "
-        "(broker.bootstrap,\nwarehouse.url) are used as they are. Ctrl-C or `headrace down` stops "
+        "one that keeps dying stops the stack. Parts that the configuration gives "
+        "(broker.bootstrap, warehouse.url) are used as they are. Ctrl-C or `headrace down` stops "
         "it; data stays.",
         examples=(
             "headrace up --flow examples/leaderboard.py",
@@ -352,14 +304,5 @@ COMMANDS = [
         examples=("headrace logs engine -n 100", "headrace logs -f"),
         run=show_logs,
         arguments=_logs_arguments,
-    ),
-    Command(
-        name="reset",
-        summary="delete the data folder, after asking",
-        description="Delete the data folder with all that it holds: the broker's log, PostgreSQL's "
-        "data,\nthe core's state, ports, secrets and logs. Only while the stack is down.",
-        examples=("headrace reset", "headrace reset --yes --home /tmp/trial"),
-        run=reset,
-        arguments=_reset_arguments,
     ),
 ]

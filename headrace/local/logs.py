@@ -1,4 +1,4 @@
-"""The parts' logs: their last lines, following them, and turning them over when they get long.
+"""The parts' logs: their last lines, and turning them over when they get long.
 
 A part writes to its file itself, in append mode; so its log can be copied away and cut to nothing
 under its feet. Lines written between the two steps are lost: they are logs.
@@ -7,7 +7,6 @@ under its feet. Lines written between the two steps are lost: they are logs.
 import contextlib
 import shutil
 from collections import deque
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -44,26 +43,3 @@ def append(path: Path, now: datetime, text: str) -> None:
     """Add an event of the supervisor's to its log."""
     with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
         file.write(f"{now.isoformat(timespec='milliseconds')} {text}\n")
-
-
-class Follower:
-    """Reads what is added to a log, also after it was turned over."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._position = path.stat().st_size if path.exists() else 0
-        self._rest = b""
-
-    def new_lines(self) -> Iterator[str]:
-        """Give the whole lines that were added since the last call."""
-        if not self._path.exists():
-            return
-        if self._path.stat().st_size < self._position:
-            self._position = 0
-        with self._path.open("rb") as file:
-            file.seek(self._position)
-            read = file.read()
-        self._position += len(read)
-        *lines, self._rest = (self._rest + read).split(b"\n")
-        for line in lines:
-            yield line.decode(errors="replace")

@@ -1,0 +1,58 @@
+"""`headrace reset`: delete the data folder."""
+
+import argparse
+import sys
+
+from headrace.cli.command import Command, Context
+from headrace.cli.stack import CLOCK, LOCK_WAIT_S, wait_for_former
+from headrace.errors import Exit, Refused
+from headrace.local import lock
+from headrace.local.home import Home
+
+
+def reset(context: Context) -> int:
+    """Delete the data folder, after asking."""
+    home = Home(context.config.home)
+    if not home.root.exists():
+        print(f"There is no data folder {home.root}.")
+        return Exit.OK
+    home.require_ours()
+    home.run.mkdir(exist_ok=True)
+    held = lock.take_within(home.supervisor_lock, LOCK_WAIT_S, CLOCK)
+    if held is None:
+        raise Refused(
+            f"Headrace is running in {home.root}", hint="Stop it first with `headrace down`."
+        )
+    if not context.arguments.yes and not _confirmed(home):
+        print("Nothing was deleted.")
+        return Exit.REFUSED
+    wait_for_former(home)
+    home.delete()
+    print(f"{home.root} is deleted.")
+    return Exit.OK
+
+
+def _confirmed(home: Home) -> bool:
+    if not sys.stdin.isatty():
+        raise Refused(
+            f"nobody can be asked whether to delete {home.root}", hint="Say so with --yes."
+        )
+    question = f"Delete {home.root}, with the broker's log, the warehouse and the core's state?"
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+COMMANDS = [
+    Command(
+        name="reset",
+        summary="delete the data folder, after asking",
+        description="Delete the data folder with all that it holds: the broker's log, PostgreSQL's "
+        "data, the core's state, ports, secrets and logs. Only while the stack is down.",
+        examples=("headrace reset", "headrace reset --yes --home /tmp/trial"),
+        run=reset,
+        arguments=_arguments,
+    ),
+]
