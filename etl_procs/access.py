@@ -27,6 +27,8 @@ class Access:
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, check_same_thread=False)
+        # As on the working connection: a deletion that cascades is access to the other table.
+        self._connection.execute("PRAGMA foreign_keys = ON")
         self._allowed: set[tuple[str, str, str]] = set()
 
     def check(self, procedure: Procedure, sql: str, parameters: Parameters) -> None:

@@ -15,7 +15,14 @@ import pyarrow as pa
 from etl_procs import dead_letters, ledger, staging
 from etl_procs.access import Access
 from etl_procs.batch import ARRIVAL, REASON, Arrived, Batch
-from etl_procs.errors import CoreError, DefinitionChanged, ProcedureFailed, line_of
+from etl_procs.errors import (
+    OF_THE_MACHINE,
+    CoreError,
+    DefinitionChanged,
+    ProcedureFailed,
+    line_of,
+    primary_code,
+)
 from etl_procs.model import Dataflow, Procedure, Table
 from etl_procs.transaction import Transaction
 from headrace.clock import Clock
@@ -24,11 +31,16 @@ from headrace.errors import HeadraceError
 
 # A short writer of another process holds the lock for milliseconds; ten seconds is a fault.
 BUSY_TIMEOUT_MS = 10_000
+LOG_BYTES_KEPT = 64 * 2**20
 
 
 def core_path(home: Path) -> Path:
     """Name the core's file in a data folder."""
     return home / "core" / "partition-0.db"
+
+
+class _NothingNew(Exception):
+    """All that arrived was done before; the transaction is rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,8 @@ class Core:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA foreign_keys = ON")
+        # A long reader makes the log grow; it is cut to this when the reader is gone.
+        self._connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}")
         self._access = Access(path)
         # The batch that this engine believes each dataflow to be at: the ledger is compared to it.
         self._at: dict[str, int] = {}
@@ -71,6 +85,7 @@ class Core:
                 for table in dataflow.tables.values():
                     self._make(table)
                 ledger.enter(self._connection, dataflow)
+                staging.check(self._connection, dataflow)
                 self._at[dataflow.name] = ledger.last_batch(self._connection, dataflow.name)
 
     def close(self) -> None:
@@ -79,9 +94,10 @@ class Core:
             self._access.close()
             self._connection.close()
 
-    def positions(self, dataflow: str, topic: str) -> dict[int, int]:
-        """Tell the next offset of each partition of a topic."""
-        with self._lock:
+    def positions(self, dataflow: str, topic: str, topic_id: str) -> dict[int, int]:
+        """Tell the next offset of each partition of a topic, if it is still the same topic."""
+        with self._lock, self._commit():
+            ledger.claim(self._connection, dataflow, topic, topic_id)
             return ledger.positions(self._connection, dataflow, topic)
 
     def run(self, procedure: Procedure, arrived: Arrived) -> Committed | None:
@@ -90,6 +106,12 @@ class Core:
         One commit holds the ledger's step, the positions, the tables' changes, the staged rows
         and the dead letters. If it raises, nothing of this batch is there.
         """
+        try:
+            return self._run(procedure, arrived)
+        except _NothingNew:
+            return None
+
+    def _run(self, procedure: Procedure, arrived: Arrived) -> Committed:
         stream = procedure.takes
         with self._lock, self._commit(Point.CORE_COMMIT_BEFORE, Point.CORE_COMMIT_AFTER):
             batch = self._at[procedure.dataflow] + 1
@@ -97,8 +119,7 @@ class Core:
             done = ledger.positions(self._connection, procedure.dataflow, stream.topic)
             fresh = arrived.after(done)
             if not fresh.tuples.num_rows:
-                self._connection.execute("ROLLBACK")
-                return None
+                raise _NothingNew
             next_offsets = fresh.next_positions()
             ledger.move_positions(self._connection, procedure.dataflow, stream.topic, next_offsets)
             committed = self._execute(procedure, fresh, batch)
@@ -130,9 +151,13 @@ class Core:
     def _call(self, procedure: Procedure, transaction: Transaction, batch: Batch) -> None:
         try:
             procedure.body(transaction, batch)
-        except (HeadraceError, sqlite3.OperationalError):
-            raise  # the core's own: a full disk is not the procedure's fault
+            if transaction.broken is not None:
+                raise transaction.broken  # whatever the body made of it
+        except HeadraceError:
+            raise
         except Exception as error:
+            if isinstance(error, sqlite3.Error) and primary_code(error) in OF_THE_MACHINE:
+                raise  # not the procedure's fault
             file = inspect.unwrap(procedure.body).__code__.co_filename
             raise ProcedureFailed(
                 f"procedure {procedure.dataflow}.{procedure.name} failed on batch {batch.id}: "
@@ -166,8 +191,7 @@ class Core:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             yield
-            if not self._connection.in_transaction:
-                return
+            assert self._connection.in_transaction, "nothing ends the transaction but this"
             if before:
                 self._crash.reached(before)
             self._connection.execute("COMMIT")
@@ -189,18 +213,20 @@ def _rejected(decoded: pa.Table, rejected: dict[int, str]) -> pa.Table:
 
 
 def _failure(error: sqlite3.Error) -> CoreError:
-    if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-        return CoreError(
-            "the disk that holds the core is full",
-            hint="Free some room; nothing was half-written, and the engine goes on from there.",
-        )
-    if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
-        return CoreError(
-            f"another process held the core's write lock for {BUSY_TIMEOUT_MS // 1000} s",
-            hint="Find who has the file open for writing: `fuser` on the core's file tells.",
-        )
-    return CoreError(
-        f"the core's database said: {error}",
-        hint="Nothing was half-written. If it says that the file is malformed, restore the "
-        "data folder from a backup.",
-    )
+    match primary_code(error):
+        case sqlite3.SQLITE_FULL:
+            return CoreError(
+                "the disk that holds the core is full",
+                hint="Free some room; nothing was half-written, and the engine goes on from there.",
+            )
+        case sqlite3.SQLITE_BUSY:
+            return CoreError(
+                f"another process held the core's write lock for {BUSY_TIMEOUT_MS // 1000} s",
+                hint="Find who has the file open for writing: `fuser` on the core's file tells.",
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return CoreError(
+                f"the core's file is damaged: {error}",
+                hint="Restore the data folder from a backup, or start over with `headrace reset`.",
+            )
+    return CoreError(f"the core's database said: {error}", hint="Nothing of the batch was kept.")

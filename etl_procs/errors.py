@@ -6,12 +6,29 @@ HeadraceError
 │   ├── AccessDenied        a procedure touched what it does not declare
 │   └── Superseded          another engine committed this batch
 └── DefinitionError
-    └── DefinitionChanged   a table is not what the core holds
+    └── DefinitionChanged   what is declared is not what the core holds
 """
 
+import sqlite3
 import traceback
 
 from headrace.errors import DefinitionError, HeadraceError
+
+# The primary codes of what is no fault of a statement's: the same one may succeed later.
+OF_THE_MACHINE = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+}
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """Give SQLite's primary result code; 0 for an error that Python itself raised."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def line_of(file: str, error: Exception) -> str:
@@ -38,4 +55,4 @@ class Superseded(CoreError):
 
 
 class DefinitionChanged(DefinitionError):
-    """A table's definition is not the one that the core was made with."""
+    """What is declared is not what the core holds, and something would be lost between."""

@@ -7,10 +7,16 @@ transaction of batch b, or fails. Whoever comes second changes nothing.
 import sqlite3
 from collections.abc import Mapping
 
-from etl_procs.errors import Superseded
+from etl_procs.errors import CoreError, DefinitionChanged, Superseded
 from etl_procs.model import Dataflow, Procedure
 
 ENTER = "INSERT OR IGNORE INTO headrace_ledger VALUES (:dataflow, :procedure, 0)"
+
+ENTERED = "SELECT procedure FROM headrace_ledger WHERE dataflow = :dataflow"
+
+CLAIM = "INSERT OR IGNORE INTO headrace_topics VALUES (:dataflow, :topic, :id)"
+
+CLAIMED = "SELECT id FROM headrace_topics WHERE dataflow = :dataflow AND topic = :topic"
 
 STEP = """\
 UPDATE headrace_ledger SET batch = :batch
@@ -31,6 +37,14 @@ WHERE excluded.next_offset > next_offset"""
 
 def enter(connection: sqlite3.Connection, dataflow: Dataflow) -> None:
     """Give each procedure of a dataflow its place in the ledger, before its first batch."""
+    entered = {name for (name,) in connection.execute(ENTERED, {"dataflow": dataflow.name})}
+    gone = entered - dataflow.procedures.keys()
+    if gone:
+        raise DefinitionChanged(
+            f"dataflow {dataflow.name} no longer defines {', '.join(sorted(gone))}, a procedure "
+            "that has committed batches: under another name it would begin again at batch 1",
+            hint="Give it back its name, or start over with `headrace reset`.",
+        )
     for procedure in dataflow.procedures.values():
         connection.execute(ENTER, {"dataflow": dataflow.name, "procedure": procedure.name})
 
@@ -52,6 +66,19 @@ def step(connection: sqlite3.Connection, procedure: Procedure, batch: int) -> No
             f"another engine has committed batch {batch}",
             hint="Only one engine can run a dataflow on this data folder; stop one of them. "
             "Nothing was changed by this one.",
+        )
+
+
+def claim(connection: sqlite3.Connection, dataflow: str, topic: str, topic_id: str) -> None:
+    """Bind a topic's positions to the topic that they were read from, or refuse another one."""
+    of = {"dataflow": dataflow, "topic": topic}
+    connection.execute(CLAIM, {**of, "id": topic_id})
+    (claimed,) = connection.execute(CLAIMED, of).fetchone()
+    if claimed != topic_id:
+        raise CoreError(
+            f"the topic {topic} is not the one that was read before: it was deleted and made again",
+            hint="Reading on from the old positions would skip what it holds. Start over with a "
+            "new data folder and a new schema in the warehouse.",
         )
 
 

@@ -29,6 +29,14 @@ CREATE TABLE IF NOT EXISTS headrace_positions (
     PRIMARY KEY (dataflow, topic, partition)
 ) STRICT, WITHOUT ROWID;
 
+-- The topics that those positions were read from: one that is deleted and made again has another id.
+CREATE TABLE IF NOT EXISTS headrace_topics (
+    dataflow TEXT NOT NULL,
+    topic    TEXT NOT NULL,
+    id       TEXT NOT NULL,
+    PRIMARY KEY (dataflow, topic)
+) STRICT, WITHOUT ROWID;
+
 -- Rows on their way to a warehouse: one Arrow IPC stream for each outlet and batch.
 CREATE TABLE IF NOT EXISTS headrace_staged (
     dataflow TEXT NOT NULL,

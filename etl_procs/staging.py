@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from etl_procs.model import Outlet
+from etl_procs.errors import DefinitionChanged
+from etl_procs.model import Dataflow, Outlet
 from headrace import arrow
 
 INSERT = """\
@@ -17,6 +18,10 @@ RANGE = """\
 SELECT batch, data FROM headrace_staged
 WHERE dataflow = :dataflow AND outlet = :outlet AND batch > :after AND batch <= :through
 ORDER BY batch"""
+
+LAST = """\
+SELECT outlet, data FROM headrace_staged
+WHERE dataflow = :dataflow GROUP BY outlet HAVING batch = max(batch)"""
 
 FORGET = "DELETE FROM headrace_staged WHERE dataflow = :dataflow AND batch <= :through"
 
@@ -44,6 +49,18 @@ def add(connection: sqlite3.Connection, outlet: Outlet, batch: int, table: pa.Ta
             "data": arrow.to_bytes(table),
         },
     )
+
+
+def check(connection: sqlite3.Connection, dataflow: Dataflow) -> None:
+    """Refuse definitions under which what is staged could not be moved any more."""
+    for name, data in connection.execute(LAST, {"dataflow": dataflow.name}):
+        outlet = dataflow.outlets.get(name)
+        if outlet is None or not arrow.from_bytes(data).schema.equals(outlet.columns.arrow):
+            raise DefinitionChanged(
+                f"rows wait for the warehouse in outlet {dataflow.name}.{name}, which is "
+                + ("no longer defined" if outlet is None else "now defined with other columns"),
+                hint="Bring the old definition back until `headrace status` shows 0 rows of lag.",
+            )
 
 
 def between(

@@ -9,8 +9,16 @@ import pyarrow.compute as pc
 from etl_procs.access import Parameters
 from etl_procs.batch import Row
 from etl_procs.columns import Columns
-from etl_procs.errors import CoreError
+from etl_procs.errors import OF_THE_MACHINE, CoreError, primary_code
 from etl_procs.model import Outlet, Procedure, Value
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+KINDS = (pa.types.is_integer, pa.types.is_floating, _is_text)
+"""Arrow types that become one another without a change of value, or with an error."""
 
 Check = Callable[[Procedure, str, Parameters], None]
 
@@ -27,16 +35,25 @@ class Transaction:
         self._check = check
         self.emitted: dict[str, list[pa.Table]] = {}
         self.rejected: dict[int, str] = {}
+        self.broken: sqlite3.Error | None = None
+        """The error after which nothing of the batch can be kept, even if the body caught it."""
 
     def query(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Value]]:
         """Run a query and return its rows, by column name."""
         cursor = self._run(sql, parameters)
         names = [column[0] for column in cursor.description or ()]
+        if len(set(names)) < len(names):
+            raise CoreError(
+                f"{self._named} asks for two columns of one name: {', '.join(names)}",
+                hint="Name one of them otherwise: SELECT a.id AS a_id, b.id.",
+            )
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def execute(self, sql: str, parameters: Parameters = ()) -> int:
         """Run an INSERT, UPDATE or DELETE and return the number of rows that it changed."""
-        return self._run(sql, parameters).rowcount
+        before = self._connection.total_changes
+        self._run(sql, parameters).fetchall()
+        return self._connection.total_changes - before
 
     def emit(self, outlet: Outlet, rows: pa.Table | Iterable[Mapping[str, Value]]) -> None:
         """Hand rows to an outlet: they reach the warehouse once, with this batch."""
@@ -51,6 +68,9 @@ class Transaction:
 
     def reject(self, row: Row, reason: str) -> None:
         """Set one tuple of the batch aside as a dead letter, with the reason."""
+        if not isinstance(reason, str):
+            raise TypeError(f"the reason of a rejection is a text, and not {reason!r}")
+        reason.encode()  # half a surrogate pair cannot be stored
         self.rejected.setdefault(row.index, reason)
 
     @property
@@ -58,15 +78,32 @@ class Transaction:
         return f"{self._procedure.dataflow}.{self._procedure.name}"
 
     def _run(self, sql: str, parameters: Parameters) -> sqlite3.Cursor:
+        if self.broken is not None:
+            raise self.broken
         self._check(self._procedure, sql, parameters)
-        return self._connection.execute(sql, parameters)
+        values = parameters.values() if isinstance(parameters, Mapping) else parameters
+        if any(value != value for value in values):
+            raise ValueError("NaN is no value of a table: SQLite would store NULL")
+        try:
+            return self._connection.execute(sql, parameters)
+        except sqlite3.Error as error:
+            # SQLite may have ended the transaction by itself. What ran after that would commit.
+            if not self._connection.in_transaction or primary_code(error) in OF_THE_MACHINE:
+                self.broken = error
+            raise
 
 
 def _typed(rows: pa.Table | Iterable[Mapping[str, Value]], columns: Columns, what: str) -> pa.Table:
     schema = columns.arrow
     try:
         if isinstance(rows, pa.Table):
-            table = rows.select(columns.names).cast(schema)
+            table = rows.select(columns.names)
+            for column, declared in zip(table.schema, schema, strict=True):
+                if pa.types.is_null(column.type):
+                    continue
+                if not any(is_kind(column.type) and is_kind(declared.type) for is_kind in KINDS):
+                    raise TypeError(f"{column.name} is {column.type}, and not {declared.type}")
+            table = table.cast(schema)
         else:
             table = pa.Table.from_pylist([_exactly(row, columns.names) for row in rows], schema)
         table.validate(full=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -40,32 +41,34 @@ class Batcher:
         self._config = config
         self._query: StreamingQuery | None = None
 
-    def start(self, positions: Mapping[int, int], take: Take, scratch: Path) -> None:
-        """Start reading at `positions` (partitions without one: from the beginning)."""
-        bootstrap, topic = self._config.broker.bootstrap, self._stream.topic
-        partitions = topics.ensure(bootstrap, topic, self._config.broker.topic_partitions)
-        self._refuse_lost(positions, topics.end_offsets(bootstrap, topic))
-        starting = {str(p): positions.get(p, EARLIEST) for p in partitions}
+    def start(
+        self, topic: topics.Topic, positions: Mapping[int, int], take: Take, scratch: Path
+    ) -> None:
+        """Start reading `topic` at `positions` (partitions without one: from the beginning)."""
+        refuse_lost(topic, positions)
+        starting = {str(p): positions.get(p, EARLIEST) for p in topic.partitions}
         records = (
             self._session.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", bootstrap)
-            .option("subscribe", topic)
-            .option("startingOffsets", json.dumps({topic: starting}))
+            .option("kafka.bootstrap.servers", self._config.broker.bootstrap)
+            .option("subscribe", topic.name)
+            .option("startingOffsets", json.dumps({topic.name: starting}))
             .option("maxOffsetsPerTrigger", self._config.engine.batch_rows_max)
             .option("failOnDataLoss", "true")
+            # What a producer's transaction has aborted is no tuple.
+            .option("kafka.isolation.level", "read_committed")
             # The broker would hold an empty answer back for 500 ms, and a new record with it.
             .option("kafka.fetch.max.wait.ms", 10)
             .load()
         )
         self._query = (
             decoded(records, self._stream)
-            .writeStream.queryName(topic)
-            .option("checkpointLocation", tempfile.mkdtemp(prefix=f"{topic}-", dir=scratch))
+            .writeStream.queryName(topic.name)
+            .option("checkpointLocation", tempfile.mkdtemp(prefix=f"{topic.name}-", dir=scratch))
             .trigger(processingTime=f"{self._config.engine.trigger_ms} milliseconds")
             .foreachBatch(lambda frame, _spark_batch: take(frame.toArrow()))
             .start()
         )
-        log.info("reading %s from %s", topic, starting)
+        log.info("reading %s from %s", topic.name, starting)
 
     def stop(self) -> None:
         """Stop reading."""
@@ -77,24 +80,42 @@ class Batcher:
         assert self._query is not None, "started"
         try:
             self._query.awaitTermination()
+        except (Py4JError, OSError) as error:
+            raise HeadraceError(
+                f"Spark's JVM is gone while it read {self._stream.topic}: {error}",
+                hint="Was it killed, or out of memory (engine.memory_mb)? `headrace logs engine` "
+                "may tell.",
+            ) from error
         except StreamingQueryException as error:
             raise HeadraceError(
-                f"Spark stopped reading {self._stream.topic}: {_first_line(error)}",
-                hint="Nothing was lost: positions are in the core's ledger. The engine's log "
-                "tells more (`headrace logs engine`).",
+                f"Spark stopped reading {self._stream.topic}: {_said(error)}",
+                hint="Positions are in the core's ledger; the next start goes on there, or says "
+                "what is missing. `headrace logs engine` tells more.",
             ) from error
 
-    def _refuse_lost(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        for partition, position in positions.items():
-            if position > ends.get(partition, 0):
-                raise HeadraceError(
-                    f"the ledger has consumed {self._stream.topic}[{partition}] up to offset "
-                    f"{position}, and the topic ends at {ends.get(partition, 0)}",
-                    hint="The topic was deleted or its log lost. Reading on would skip what is "
-                    "written next: restore the topic; or start over with a new data folder and a "
-                    "new schema in the warehouse.",
-                )
+
+def refuse_lost(topic: topics.Topic, positions: Mapping[int, int]) -> None:
+    """Refuse to read on where the log no longer holds what was not read, or what was."""
+    for partition, position in positions.items():
+        held = topic.partitions.get(partition, range(0))
+        if position < held.start:
+            raise HeadraceError(
+                f"{held.start - position} records of {topic.name}[{partition}], from offset "
+                f"{position} on, were deleted before they were read",
+                hint="The topic's retention passed them. To go on without them, start over with a "
+                "new data folder and a new schema in the warehouse; and keep more.",
+            )
+        if position > held.stop:
+            raise HeadraceError(
+                f"the ledger has consumed {topic.name}[{partition}] up to offset {position}, and "
+                f"the topic ends at {held.stop}",
+                hint="Its log was lost. Reading on would skip what is written next: restore the "
+                "topic; or start over with a new data folder and a new schema in the warehouse.",
+            )
 
 
-def _first_line(error: StreamingQueryException) -> str:
-    return str(error).strip().partition("\n")[0]
+def _said(error: StreamingQueryException) -> str:
+    """Give the innermost cause that Spark names; the lines above it are how it came there."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return (causes or lines or ["no reason given"])[-1 if causes else 0]

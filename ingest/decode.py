@@ -49,8 +49,11 @@ def decoded(records: DataFrame, stream: Stream) -> DataFrame:
 
 
 def _reason_of_document() -> Expression:
-    # JSON parsers stop after the first document. Inside an array of two, it must be the first.
-    alone = F.json_array_length(F.concat(F.lit("["), TEXT, F.lit(",0]"))) == 2
+    # JSON parsers stop after the first document, and junk may follow it. After a document in an
+    # array comes `,` or `]`, in an object `,"key":` or `}`: no junk is taken by both.
+    alone = (F.json_array_length(F.concat(F.lit("["), TEXT, F.lit(",0]"))) == 2) & F.try_parse_json(
+        F.concat(F.lit('{"a":'), TEXT, F.lit("}"))
+    ).isNotNull()
     return (
         F.when(F.col("value").isNull(), F.lit("no value: a tombstone is not a tuple"))
         .when(F.col(TEXT).isNull(), F.lit("not UTF-8"))
@@ -68,13 +71,18 @@ def _reason_of_column(column: Column) -> Expression:
         ~absent & ~fits,
         F.concat(
             F.lit(f"{column.name} is no {column.type.value} but "),
-            kind,
+            F.substring(kind, 1, SHOWN_CHARACTERS),
             F.lit(": "),
             F.substring(F.to_json(field), 1, SHOWN_CHARACTERS),
         ),
     )
     if column.required:
         reason = reason.when(absent, F.lit(f"{column.name} is missing"))
+    if column.type is Type.REAL:
+        number = F.try_variant_get(DOCUMENT, f"$.{column.name}", "double")
+        reason = reason.when(
+            F.abs(number) == float("inf"), F.lit(f"{column.name} is larger than a REAL can be")
+        )
     if column.type is Type.TEXT:
         text = F.try_variant_get(DOCUMENT, f"$.{column.name}", "string")
         reason = reason.when(F.instr(text, "\0") > 0, F.lit(f"{column.name} holds a NUL character"))

@@ -3,8 +3,9 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from kafka import KafkaAdminClient, TopicPartition
+from kafka import IsolationLevel, KafkaAdminClient, TopicPartition
 from kafka.admin import NewTopic, OffsetSpec
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
@@ -50,28 +51,42 @@ def probe(bootstrap: str) -> None:
         client.describe_cluster()
 
 
-def ensure(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    """Create a topic unless it is there; tell its partitions."""
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now; one that is deleted and made again has another id."""
+
+    name: str
+    id: str
+    partitions: dict[int, range]
+    """The offsets that each partition holds."""
+
+
+def ensure(bootstrap: str, name: str, partitions: int) -> Topic:
+    """Create a topic unless it is there; describe it."""
     with admin(bootstrap) as client:
-        if topic not in client.list_topics():
+        if name not in client.list_topics():
             try:
-                client.create_topics([NewTopic(topic, num_partitions=partitions)])
-                log.info("created topic %s with %d partitions", topic, partitions)
+                client.create_topics([NewTopic(name, num_partitions=partitions)])
+                log.info("created topic %s with %d partitions", name, partitions)
             except TopicAlreadyExistsError:
-                log.info("topic %s was created by another engine", topic)
-            client.wait_for_topics([topic])
-        return _partitions(client, topic)
+                log.info("topic %s was created by another engine", name)
+            client.wait_for_topics([name])
+        return _described(client, name)
 
 
-def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
+def end_offsets(bootstrap: str, name: str) -> dict[int, int]:
     """Tell the offset after the last record of each partition; none if there is no topic."""
     with admin(bootstrap) as client:
-        latest = client.list_partition_offsets(
-            {TopicPartition(topic, p): OffsetSpec.LATEST for p in _partitions(client, topic)}
-        )
-        return {at.partition: found.offset for at, found in latest.items()}
+        return {p: held.stop for p, held in _described(client, name).partitions.items()}
 
 
-def _partitions(client: KafkaAdminClient, topic: str) -> list[int]:
-    (described,) = client.describe_topics([topic])
-    return sorted(p["partition_index"] for p in described["partitions"] or ())
+def _described(client: KafkaAdminClient, name: str) -> Topic:
+    (described,) = client.describe_topics([name])
+    at = [TopicPartition(name, p["partition_index"]) for p in described["partitions"] or ()]
+    # What a transaction has not committed, or has aborted, is no tuple.
+    first, end = (
+        client.list_partition_offsets(dict.fromkeys(at, spec), IsolationLevel.READ_COMMITTED)
+        for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+    )
+    held = {p.partition: range(first[p].offset, end[p].offset) for p in at}
+    return Topic(name, str(described["topic_id"]), held)

@@ -131,7 +131,7 @@ def copy_staged(
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         copy.set_types([WIRE_TYPES[column.type] for column in outlet.columns.columns])
         for batch in (first, *batches):
-            assert batch.table.schema.names == list(outlet.columns.names), batch.batch
+            assert batch.table.schema.equals(outlet.columns.arrow), batch.batch
             for row in zip(*(column.to_pylist() for column in batch.table.columns), strict=True):
                 copy.write_row(row)
             rows += batch.table.num_rows

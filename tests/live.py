@@ -1,6 +1,7 @@
 """Engines that a test may kill, over a real broker and a real PostgreSQL."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 from flows import EXAMPLE
+from kafka import KafkaProducer
 from waiting import until
 
 from etl_procs import Dataflow, loader
@@ -111,6 +113,31 @@ class Board:
             return ready_pid(Home(self.home)) == process.pid
 
         until(ready, START_S, self.log)
+
+    def send_and_abort(self, value: bytes) -> None:
+        """Send a value in a transaction, and abort that."""
+        topics.ensure(self.parts.bootstrap, self.topic, 2)
+        producer = KafkaProducer(
+            bootstrap_servers=self.parts.bootstrap, transactional_id=self.topic
+        )
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(self.topic, value)
+        producer.flush()
+        producer.abort_transaction()
+        producer.close()
+
+    def kill_jvm(self, process: "subprocess.Popen[bytes]") -> None:
+        """Kill the JVM that an engine has started."""
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        (jvm,) = [pid for pid in children if "java" in Path(f"/proc/{pid}/cmdline").read_text()]
+        os.kill(int(jvm), signal.SIGKILL)
+
+    def has_tables(self) -> bool:
+        """Whether the engine has got so far as to make its tables in the warehouse."""
+        with psycopg.connect(self.parts.warehouse_url) as connection:
+            found = connection.execute("SELECT to_regclass(%s)", [f"{self.name}.votes"]).fetchone()
+        return found is not None and found[0] is not None
 
     def topic_is_lost(self) -> None:
         """Delete the topic, as a broker that lost its disk would."""

@@ -51,7 +51,7 @@ class Shop:
     def sell_all(self, batches: Sequence[Sequence[Sale]]) -> None:
         """Commit batch after batch."""
         for batch in batches:
-            start = self.core.positions("shop", orders.topic).get(0, 0)
+            start = self.core.positions("shop", orders.topic, "id").get(0, 0)
             assert self.core.run(flow.procedures["sell"], arrived(orders, batch, first=start))
 
     def a_push(self, batches_max: int = 1_000, *, crash_at: str = "") -> Push:

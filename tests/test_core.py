@@ -93,7 +93,7 @@ def test_a_batch_commits_all_of_its_effects(bench: Bench) -> None:
     bench.run((1, "a"), (2, None))
     assert bench.kept() == [(1, "a"), (2, None)]
     assert bench.staged() == [(1, [{"id": 1, "item": "a"}, {"id": 2, "item": None}])]
-    assert bench.core.positions("shop", "shop.orders") == {0: 2}
+    assert bench.core.positions("shop", "shop.orders", "id") == {0: 2}
     with Reader(bench.path).snapshot() as snapshot:
         assert snapshot.batch("shop") == 1
 
@@ -138,7 +138,7 @@ def test_positions_are_kept_for_each_partition(bench: Bench) -> None:
         arrived(stream, [(4, "d")], partition=0, first=0),
     )
     bench.core.run(procedure, both)
-    assert bench.core.positions("shop", "shop.orders") == {0: 1, 1: 10}
+    assert bench.core.positions("shop", "shop.orders", "id") == {0: 1, 1: 10}
     assert bench.kept() == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
 

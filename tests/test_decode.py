@@ -34,6 +34,11 @@ BAD = {
     b'{"phone": "1"} {"phone": "2"}': "not JSON",
     b'{"phone": "1"}, {"phone": "2"}': "not JSON",
     b'{"phone": "1"}],[{"phone": "2"}': "not JSON",
+    b'{"phone": "1"},{"phone": "2"}],[': "not JSON",
+    b'{"phone": "1"},{"phone": "2"}]': "not JSON",
+    b'{"phone": "1"},0] junk': "not JSON",
+    b'{"phone": "1"},"a":2} junk': "not JSON",
+    b'{"phone": "1"}} junk': "not JSON",
     b'{"phone": "1"} trailing': "not JSON",
     b"{'phone': '1'}": "not JSON",
     b'{phone: "1"}': "not JSON",
@@ -58,6 +63,8 @@ BAD = {
     b'{"phone": "1", "contestant": 9223372036854775808}': (
         "contestant is no INTEGER but DECIMAL(19,0): 9223372036854775808"
     ),
+    b'{"phone": "1", "score": 1e400}': "score is larger than a REAL can be",
+    b'{"phone": "1", "score": -1' + b"0" * 400 + b"}": "score is larger than a REAL can be",
     b'{"phone": "1", "score": "high"}': 'score is no REAL but STRING: "high"',
 }
 
@@ -91,5 +98,12 @@ def test_everything_else_has_its_reason(spark: SparkSession) -> None:
 
 
 def test_a_reason_quotes_only_the_beginning_of_a_long_value(spark: SparkSession) -> None:
-    (row,) = decode(spark, [b'{"phone": "1", "contestant": "' + b"9" * 1_000_000 + b'"}'])
-    assert len(str(row["_reason"])) < 200
+    many = b", ".join(b'"k%d": 1' % n for n in range(10_000))
+    rows = decode(
+        spark,
+        [
+            b'{"phone": "1", "contestant": "' + b"9" * 1_000_000 + b'"}',
+            b'{"phone": "1", "contestant": {' + many + b"}}",
+        ],
+    )
+    assert all(len(str(row["_reason"])) < 300 for row in rows)

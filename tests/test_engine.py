@@ -15,6 +15,9 @@ from waiting import until
 from headrace import config
 from headrace.cli import lags, main
 from headrace.crash import Point
+from headrace.errors import HeadraceError
+from ingest.batcher import refuse_lost
+from ingest.topics import Topic
 
 NAMES = {1: "Edwina", 2: "Tabatha", 3: "Kelly", 4: "Jessie", 5: "Alana", 6: "Ruth"}
 
@@ -29,6 +32,18 @@ def running(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def board(running: Parts, tmp_path: Path, request: pytest.FixtureRequest) -> Board:
     name = "".join(c if c.isalnum() else "_" for c in request.node.name.lower())
     return Board(running, tmp_path, f"t{abs(hash(name)) % 10**8}")
+
+
+@pytest.fixture(scope="module")
+def fed(running: Parts, tmp_path_factory: pytest.TempPathFactory) -> Board:
+    """A board whose engine was killed when all of 100 votes were in the warehouse."""
+    board = Board(running, tmp_path_factory.mktemp("fed"), "fed")
+    board.vote(votes(100))
+    with board.engine() as engine:
+        board.until_consumed(engine)
+        engine.kill()
+        engine.wait()
+    return board
 
 
 def votes(count: int) -> list[tuple[str, int]]:
@@ -72,12 +87,13 @@ def test_kills_around_the_commit_and_amid_a_push_leave_every_vote_once(board: Bo
     assert len(board.dead_letters()) == 20
 
 
-def test_sparks_checkpoint_may_be_deleted_at_any_time(board: Board) -> None:
+def test_sparks_jvm_may_die_and_its_checkpoint_be_deleted(board: Board) -> None:
     board.vote(votes(100))
     with board.engine() as engine:
         board.until_consumed(engine)
-        engine.kill()
-        engine.wait()
+        board.kill_jvm(engine)
+        assert board.until_dead(engine) == 1
+        assert "Spark's JVM is gone" in board.log()
     shutil.rmtree(board.home / "spark")
     board.vote([*votes(100), *votes(150)[100:]])
     with board.engine() as engine:
@@ -86,18 +102,27 @@ def test_sparks_checkpoint_may_be_deleted_at_any_time(board: Board) -> None:
     assert len(board.dead_letters()) == 10 + 100 + 5
 
 
-def test_lag_is_what_the_log_has_and_the_ledgers_have_not(board: Board) -> None:
-    flags = {"home": str(board.home), "flows": str(board.file)}
-    loaded = config.load(flags, environment={}).config
-    assert lags.tuples(loaded, board.parts.bootstrap) is None
-    board.vote(votes(10))
+def test_what_a_producers_transaction_aborted_is_no_tuple(board: Board) -> None:
+    board.send_and_abort(b'{"phone": "aborted", "contestant": 1}')
+    board.vote([("committed", 1)])
     with board.engine() as engine:
-        board.until_consumed(engine)
-    assert (lags.tuples(loaded, board.parts.bootstrap), lags.rows(loaded)) == (0, 0)
-    board.vote(votes(17)[10:])
-    assert lags.tuples(loaded, board.parts.bootstrap) == 7
-    with board.engine(warehouse__url="postgresql://127.0.0.1:1/nowhere") as engine:
-        until(lambda: lags.tuples(loaded, board.parts.bootstrap) == 0, START_S, board.log)
+        until(lambda: board.has_tables() and bool(board.arrived()), START_S, board.log)
+        engine.terminate()
+        assert board.until_dead(engine) == 0
+    assert board.arrived() == [("committed", 1, "Edwina")]
+    assert board.dead_letters() == []
+
+
+def test_lag_is_what_the_log_has_and_the_ledgers_have_not(fed: Board, tmp_path: Path) -> None:
+    flags = {"home": str(fed.home), "flows": str(fed.file)}
+    loaded = config.load(flags, environment={}).config
+    never_started = config.load(flags | {"home": str(tmp_path)}, environment={}).config
+    assert lags.tuples(never_started, fed.parts.bootstrap) is None
+    assert (lags.tuples(loaded, fed.parts.bootstrap), lags.rows(loaded)) == (0, 0)
+    fed.vote(votes(157)[150:])
+    assert lags.tuples(loaded, fed.parts.bootstrap) == 7
+    with fed.engine(warehouse__url="postgresql://127.0.0.1:1/nowhere"):
+        until(lambda: lags.tuples(loaded, fed.parts.bootstrap) == 0, START_S, fed.log)
         assert lags.rows(loaded) == 7 - 1
 
 
@@ -111,18 +136,36 @@ def test_a_procedure_that_fails_stops_the_engine_with_its_name(board: Board) -> 
     assert "Traceback" not in board.log()
 
 
-def test_a_topic_that_was_lost_is_not_read_on_in_silence(board: Board) -> None:
-    board.vote(votes(100))
+def test_a_topic_that_was_made_again_is_not_read_on_in_silence(board: Board) -> None:
+    board.vote(votes(10))
     with board.engine() as engine:
         board.until_consumed(engine)
     board.topic_is_lost()
-    board.vote(votes(10))
+    board.vote(votes(100))
     with board.engine() as engine:
         assert board.until_dead(engine) == 1
-    assert "The topic was deleted or its log lost" in board.log()
+    assert "deleted and made again" in board.log()
+    assert board.arrived() == expected(10)
 
 
-def test_ready_is_said_and_taken_back(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("position", "message"),
+    [
+        (4, r"6 records of t\[0\], from offset 4 on, were deleted before they were read"),
+        (21, r"consumed t\[0\] up to offset 21, and the topic ends at 20"),
+    ],
+)
+def test_reading_on_where_the_log_has_a_hole_is_refused(position: int, message: str) -> None:
+    topic = Topic("t", "id", {0: range(10, 20)})
+    refuse_lost(topic, {0: 10})
+    refuse_lost(topic, {0: 20})
+    with pytest.raises(HeadraceError, match=message):
+        refuse_lost(topic, {0: position})
+
+
+def test_ready_is_said_and_taken_back_and_meanwhile_a_second_engine_is_refused(
+    board: Board, capsys: pytest.CaptureFixture[str]
+) -> None:
     check = ["engine", "--check", "--home", str(board.home)]
     assert main(check) == 3
     board.vote(votes(10))
@@ -133,23 +176,16 @@ def test_ready_is_said_and_taken_back(board: Board, capsys: pytest.CaptureFixtur
         engine.kill()
         engine.wait()
         assert main(check) == 3
-    with board.engine() as engine:
-        board.until_ready(engine)
-    assert main(check) == 3
-    assert engine.returncode == 0, board.log()
-
-
-def test_a_second_engine_on_the_same_folder_is_refused_and_the_first_goes_on(
-    board: Board, capsys: pytest.CaptureFixture[str]
-) -> None:
-    board.vote(votes(10))
     with board.engine() as first:
         board.until_ready(first)
         with board.engine() as second:
             assert board.until_dead(second) == 5
         assert f"another engine runs in {board.home} (pid {first.pid})" in board.log()
+        board.vote(votes(20)[10:])
         board.until_consumed(first)
-    assert board.arrived() == expected(10)
+    assert main(check) == 3
+    assert first.returncode == 0, board.log()
+    assert board.arrived() == expected(20)
 
 
 def test_lines_become_tuples_and_dead_letters_are_shown(

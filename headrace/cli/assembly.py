@@ -17,12 +17,17 @@ from headrace.clock import Clock
 from headrace.config import Config
 from headrace.crash import CrashPoints
 from headrace.local import jars
-from ingest import session
+from ingest import session, topics
 from ingest.batcher import Batcher
 from migrations.push import Push
 from migrations.pusher import Pusher
 
 log = logging.getLogger(__name__)
+
+# How long an ending engine waits for a push; a push that is cut off is undone, and done again.
+PUSH_AT_HAND_S = 10.0
+# A signal that comes just before a wait without end begins would be seen only after it.
+SIGNAL_SEEN_S = 1.0
 
 
 class Engine:
@@ -61,26 +66,29 @@ class Engine:
             self._core.prepare(self._dataflows.values())
             scratch = self._config.home / "spark"
             shutil.rmtree(scratch, ignore_errors=True)  # checkpoints of engines that were killed
-            scratch.mkdir()
+            scratch.mkdir(exist_ok=True)
             spark_jars = jars.spark_jars(self._config)
             spark = session.start(self._config.engine, jars=spark_jars, scratch=scratch)
-            closing.callback(spark.stop)
+            closing.callback(_stopped, "Spark", spark.stop)
             self._pusher.start()
-            closing.callback(self._pusher.stop)
+            closing.callback(self._pusher.stop, PUSH_AT_HAND_S)
             for dataflow in self._dataflows.values():
                 for procedure in dataflow.procedures.values():
                     batcher = Batcher(spark, procedure.takes, self._config)
-                    closing.callback(batcher.stop)
+                    closing.callback(_stopped, "the batcher", batcher.stop)
                     self._start(procedure, batcher, scratch)
             when_ready()
             log.info("ready")
-            self._done.wait()
+            while not self._done.wait(SIGNAL_SEEN_S):
+                pass
         if self._failure is not None:
             raise self._failure
 
     def _start(self, procedure: Procedure, batcher: Batcher, scratch: Path) -> None:
-        positions = self._core.positions(procedure.dataflow, procedure.takes.topic)
-        batcher.start(positions, self._taking(procedure), scratch)
+        broker = self._config.broker
+        topic = topics.ensure(broker.bootstrap, procedure.takes.topic, broker.topic_partitions)
+        positions = self._core.positions(procedure.dataflow, topic.name, topic.id)
+        batcher.start(topic, positions, self._taking(procedure), scratch)
 
         def watch() -> None:
             try:
@@ -115,3 +123,11 @@ class Engine:
             self._pusher.notify()
 
         return take
+
+
+def _stopped(what: str, stop: Callable[[], None]) -> None:
+    """Stop a part; that it is broken already must not hide what made the engine end."""
+    try:
+        stop()
+    except Exception as error:  # noqa: BLE001 - said, and the others are stopped
+        log.warning("%s could not be stopped in order: %s", what, error)
