@@ -34,18 +34,6 @@ def board(running: Parts, tmp_path: Path, request: pytest.FixtureRequest) -> Boa
     return Board(running, tmp_path, f"t{abs(hash(name)) % 10**8}")
 
 
-@pytest.fixture(scope="module")
-def fed(running: Parts, tmp_path_factory: pytest.TempPathFactory) -> Board:
-    """A board whose engine was killed when all of 100 votes were in the warehouse."""
-    board = Board(running, tmp_path_factory.mktemp("fed"), "fed")
-    board.vote(votes(100))
-    with board.engine() as engine:
-        board.until_consumed(engine)
-        engine.kill()
-        engine.wait()
-    return board
-
-
 def votes(count: int) -> list[tuple[str, int]]:
     """Votes of which each tenth names nobody, from as many phones."""
     return [(f"{n:05}", n % 10 if n % 10 < 6 else 6) for n in range(count)]
@@ -113,16 +101,18 @@ def test_what_a_producers_transaction_aborted_is_no_tuple(board: Board) -> None:
     assert board.dead_letters() == []
 
 
-def test_lag_is_what_the_log_has_and_the_ledgers_have_not(fed: Board, tmp_path: Path) -> None:
-    flags = {"home": str(fed.home), "flows": str(fed.file)}
+def test_lag_is_what_the_log_has_and_the_ledgers_have_not(board: Board) -> None:
+    flags = {"home": str(board.home), "flows": str(board.file)}
     loaded = config.load(flags, environment={}).config
-    never_started = config.load(flags | {"home": str(tmp_path)}, environment={}).config
-    assert lags.tuples(never_started, fed.parts.bootstrap) is None
-    assert (lags.tuples(loaded, fed.parts.bootstrap), lags.rows(loaded)) == (0, 0)
-    fed.vote(votes(157)[150:])
-    assert lags.tuples(loaded, fed.parts.bootstrap) == 7
-    with fed.engine(warehouse__url="postgresql://127.0.0.1:1/nowhere"):
-        until(lambda: lags.tuples(loaded, fed.parts.bootstrap) == 0, START_S, fed.log)
+    assert lags.tuples(loaded, board.parts.bootstrap) is None
+    board.vote(votes(10))
+    with board.engine() as engine:
+        board.until_consumed(engine)
+    assert (lags.tuples(loaded, board.parts.bootstrap), lags.rows(loaded)) == (0, 0)
+    board.vote(votes(17)[10:])
+    assert lags.tuples(loaded, board.parts.bootstrap) == 7
+    with board.engine(warehouse__url="postgresql://127.0.0.1:1/nowhere"):
+        until(lambda: lags.tuples(loaded, board.parts.bootstrap) == 0, START_S, board.log)
         assert lags.rows(loaded) == 7 - 1
 
 
