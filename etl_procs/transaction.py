@@ -40,19 +40,18 @@ class Transaction:
 
     def query(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Value]]:
         """Run a query and return its rows, by column name."""
-        cursor = self._run(sql, parameters)
-        names = [column[0] for column in cursor.description or ()]
+        names, rows = self._run(sql, parameters)
         if len(set(names)) < len(names):
             raise CoreError(
                 f"{self._named} asks for two columns of one name: {', '.join(names)}",
                 hint="Name one of them otherwise: SELECT a.id AS a_id, b.id.",
             )
-        return [dict(zip(names, row, strict=True)) for row in cursor]
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def execute(self, sql: str, parameters: Parameters = ()) -> int:
         """Run an INSERT, UPDATE or DELETE and return the number of rows that it changed."""
         before = self._connection.total_changes
-        self._run(sql, parameters).fetchall()
+        self._run(sql, parameters)
         return self._connection.total_changes - before
 
     def emit(self, outlet: Outlet, rows: pa.Table | Iterable[Mapping[str, Value]]) -> None:
@@ -77,7 +76,7 @@ class Transaction:
     def _named(self) -> str:
         return f"{self._procedure.dataflow}.{self._procedure.name}"
 
-    def _run(self, sql: str, parameters: Parameters) -> sqlite3.Cursor:
+    def _run(self, sql: str, parameters: Parameters) -> tuple[list[str], list[tuple[Value, ...]]]:
         if self.broken is not None:
             raise self.broken
         self._check(self._procedure, sql, parameters)
@@ -85,7 +84,8 @@ class Transaction:
         if any(value != value for value in values):
             raise ValueError("NaN is no value of a table: SQLite would store NULL")
         try:
-            return self._connection.execute(sql, parameters)
+            cursor = self._connection.execute(sql, parameters)
+            return [column[0] for column in cursor.description or ()], cursor.fetchall()
         except sqlite3.Error as error:
             # SQLite may have ended the transaction by itself. What ran after that would commit.
             if not self._connection.in_transaction or primary_code(error) in OF_THE_MACHINE:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from etl_procs import Dataflow
@@ -74,7 +75,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     loaded = config.load(environment={}).config
     started = session.start(loaded.engine, jars=[], scratch=tmp_path_factory.mktemp("spark"))
     yield started
+    gateway = SparkContext._gateway
+    assert gateway is not None
     started.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # what its JVM waits for
+    gateway.proc.wait(30)
 
 
 def decode(spark: SparkSession, values: list[bytes | None]) -> list[dict[str, object]]:
