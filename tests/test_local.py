@@ -80,6 +80,7 @@ def test_the_password_is_for_the_owner_only_and_in_no_argument_and_no_log(
     secret = own.postgres_password.read_bytes()
     assert stat.S_IMODE(own.postgres_password.stat().st_mode) == 0o600
     assert stat.S_IMODE(own.secrets.stat().st_mode) == 0o700
+    assert stat.S_IMODE(own.root.stat().st_mode) == 0o700
     assert secret not in Path(f"/proc/{server.pid}/cmdline").read_bytes()
     assert secret not in own.log("postgres").read_bytes()
 

@@ -217,6 +217,16 @@ def test_ctrl_c_while_up_waits_in_front_of_the_background_stops_what_it_started(
     assert not stack.processes()
 
 
+def test_up_goes_on_when_the_command_that_waits_for_it_is_killed(stack: Stack) -> None:
+    waiting = stack.start("up", "--detach")
+    assert waiting.stdout is not None
+    assert "starting" in waiting.stdout.readline()
+    waiting.kill()
+    waiting.wait()
+    waiting.stdout.close()
+    stack.until_ready()
+
+
 def test_reset_deletes_all_of_it(stack: Stack) -> None:
     stack.run("down")
     code, told = stack.run("reset")

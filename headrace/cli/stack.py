@@ -69,8 +69,9 @@ def _supervise(config: Config, on_ready: Callable[[], None]) -> int:
 
     def ready() -> None:
         report("Headrace is up.")
-        print("\n".join(_where(config, wired)), flush=True)
-        on_ready()
+        with contextlib.suppress(OSError):
+            print("\n".join(_where(config, wired)), flush=True)
+            on_ready()
 
     supervisor = Supervisor(
         home=home,

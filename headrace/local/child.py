@@ -39,8 +39,11 @@ class Child:
         threading.Thread(target=self._wait, args=(on_death,), daemon=True).start()
 
     def _wait(self, on_death: Callable[["Child"], None]) -> None:
+        with contextlib.suppress(ChildProcessError):  # reaped already, by who signalled it
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        # What it started itself must not outlive it; until it is reaped, the number is its own.
+        self._signal_group(signal.SIGKILL)
         self.code = self._process.wait()
-        self._signal_group(signal.SIGKILL)  # what it started itself must not outlive it
         self.dead.set()
         on_death(self)
 
@@ -71,8 +74,9 @@ class Child:
 def spawn(part: Part, home: Home, on_death: Callable[[Child], None]) -> Child | None:
     """Prepare and start a part, or give None while something of its former process still lives.
 
-    The process and all that it starts inherit the part's lock, so it is free only when all are
-    gone. Call from the main thread: the kernel ties the child to the thread that made it.
+    The process inherits the part's lock, and so do PostgreSQL's own; it is free when they are gone.
+    (The engine's JVM does not; it ends by itself within two seconds of the engine.) Call from the
+    main thread: the kernel ties the child to the thread that made it.
     """
     held = lock.take(home.part_lock(part.name))
     if held is None:

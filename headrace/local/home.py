@@ -134,6 +134,7 @@ class Home:
                 f"{self.root} is not empty and not a data folder of Headrace",
                 hint="Give a new or an empty folder with --home DIR or HEADRACE_HOME.",
             )
+        self.root.chmod(0o700)  # every tuple is in there
         (self.root / MARKER).write_text(MARKER_TEXT, encoding="utf-8")
 
     def _check_path(self) -> None:

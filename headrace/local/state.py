@@ -6,6 +6,7 @@ part. What is read here is what the supervisor knew when it last wrote.
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -59,7 +60,10 @@ class StackState:
     def write(self, path: Path) -> None:
         """Replace the file in one step, so that a reader never sees half of it."""
         draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # or a power loss may leave an empty file under the name
         draft.replace(path)
 
 
