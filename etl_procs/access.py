@@ -19,6 +19,7 @@ WRITES = {
     sqlite3.SQLITE_UPDATE: "updates",
     sqlite3.SQLITE_DELETE: "deletes from",
 }
+REMEMBERED_MAX = 10_000
 HARMLESS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
 
@@ -36,6 +37,8 @@ class Access:
         key = (procedure.dataflow, procedure.name, sql)
         if key not in self._allowed:
             self._compile(procedure, sql, parameters)
+            if len(self._allowed) >= REMEMBERED_MAX:  # a body that writes values into its SQL
+                self._allowed.clear()
             self._allowed.add(key)
 
     def close(self) -> None:

@@ -99,19 +99,28 @@ class Pusher:
             return not self._stopping
 
     def _push_all(self, connection: Connection) -> None:
+        away: Away | None = None
         for dataflow in self._dataflows:
-            more = True
-            while more and not self._stopping:
-                pushed = self._push.run(connection, dataflow)
-                more = pushed.more
-                if pushed.through > pushed.after:
-                    log.info(
-                        "pushed %s through batch %d: %d batches, %d rows",
-                        pushed.dataflow,
-                        pushed.through,
-                        pushed.through - pushed.after,
-                        pushed.rows,
-                    )
+            try:
+                self._push_one(connection, dataflow)
+            except Away as error:  # a lock on one's table must not keep the others back
+                away = error
+        if away is not None:
+            raise away
+
+    def _push_one(self, connection: Connection, dataflow: Dataflow) -> None:
+        more = True
+        while more and not self._stopping:
+            pushed = self._push.run(connection, dataflow)
+            more = pushed.more
+            if pushed.through > pushed.after:
+                log.info(
+                    "pushed %s through batch %d: %d batches, %d rows",
+                    pushed.dataflow,
+                    pushed.through,
+                    pushed.through - pushed.after,
+                    pushed.rows,
+                )
 
     def _rest(self, seconds: float) -> None:
         with self._changed:

@@ -260,12 +260,12 @@ def test_a_warehouse_that_is_not_there_is_away() -> None:
 class Watched:
     """A pusher with what it told its owner."""
 
-    def __init__(self, store: shop.Shop, url: str) -> None:
+    def __init__(self, store: shop.Shop, url: str, *before: Dataflow) -> None:
         self.failure: Exception | None = None
         self.failed = threading.Event()
         self.pusher = Pusher(
             store.a_push(),
-            [shop.flow],
+            [*before, shop.flow],
             url=url,
             every_s=0.01,
             clock=SystemClock(),
@@ -330,6 +330,27 @@ def test_a_push_that_failed_is_repeated_without_another_commit(
     until(lambda: len(rows(connection)) == 1, 30, lambda: str(rows(connection)))
     assert watched.pusher.stop(timeout_s=10)
     assert watched.failure is None
+
+
+def test_a_dataflow_that_cannot_be_pushed_just_now_keeps_no_other_back(
+    store: shop.Shop,
+    connection: warehouse.Connection,
+    warehouse_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Push.run
+
+    def fails_for_the_first(push: Push, at: warehouse.Connection, flow: Dataflow) -> Pushed:
+        if flow.name == "first":
+            raise Away("a lock on its table", hint="")
+        return run(push, at, flow)
+
+    monkeypatch.setattr(Push, "run", fails_for_the_first)
+    store.sell((1, 1.0, None))
+    watched = Watched(store, warehouse_url, Dataflow("first"))
+    watched.pusher.start()
+    until(lambda: len(rows(connection)) == 1, 30, lambda: str(rows(connection)))
+    assert watched.pusher.stop(timeout_s=10)
 
 
 def test_the_pusher_waits_for_a_warehouse_that_is_away_and_can_be_stopped(
