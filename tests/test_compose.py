@@ -22,7 +22,7 @@ COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE_TEXT)["services"]
-INPUTS = {"HEADRACE_POSTGRES_PASSWORD", "HEADRACE_API_KEY"}
+INPUTS = {"POSTGRES_PASSWORD", "HEADRACE_API_KEY"}
 """What whoever runs the compose file must give: its only secrets."""
 
 
