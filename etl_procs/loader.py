@@ -72,7 +72,7 @@ def stream_named(dataflows: Mapping[str, Dataflow], name: str) -> Stream:
     found = [stream for stream in streams if name in (stream.name, stream.topic)]
     if len(found) != 1:
         raise DefinitionError(
-            f"there are {len(found)} streams called {name}",
+            f"{'no stream is' if not found else 'several streams are'} called {name}",
             hint="Use one of: " + ", ".join(stream.topic for stream in streams),
         )
     return found[0]

@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from headrace.errors import ConfigError
 PREFIX = "HEADRACE_"
 FILE_NAME = "headrace.toml"
 FILE_VARIABLE = PREFIX + "CONFIG"
+
+WAREHOUSE_URL = re.compile(r"postgres(ql)?://\S+")
+BOOTSTRAP = re.compile(r"[^\s:,]+:\d+(,[^\s:,]+:\d+)*")
 
 TYPE_NAMES = {
     str: "text",
@@ -302,6 +306,16 @@ def _checked(key: Key, value: Any, origin: str) -> Any:
         raise ConfigError(
             f"{origin}: {key.name} is {value}, and must be at least {key.least}",
             hint=f"{key.name}: {key.help} (default: {shown(key, key.default)}).",
+        )
+    if key.name == "warehouse.url" and value and not WAREHOUSE_URL.fullmatch(value):
+        raise ConfigError(
+            f"{origin}: warehouse.url is not the URL of a PostgreSQL",
+            hint="Write it as postgresql://user:password@host:port/database.",
+        )
+    if key.name == "broker.bootstrap" and value and not BOOTSTRAP.fullmatch(value):
+        raise ConfigError(
+            f"{origin}: broker.bootstrap is {value!r}, and is no host:port",
+            hint="Write it as kafka.example:9092; several are separated by commas.",
         )
     if key.name.endswith(".port") and value > 65_535:
         raise ConfigError(

@@ -5,7 +5,8 @@
     │   └── DefinitionError       2
     ├── NotRunning                3   what was asked for is not up
     ├── Missing                   4   a prerequisite of this machine is missing
-    └── Refused                   5   it was understood, and it will not be done
+    ├── Refused                   5   it was understood, and it will not be done
+    └── Interrupted               130 the user ended it before it was done
 
 Rooms derive their own errors from these. Python's own mistakes (a bug) exit with code 70.
 """
@@ -60,6 +61,12 @@ class Missing(HeadraceError):
     """Something that this machine must have is missing: Java, jars, room on the disk."""
 
     exit = Exit.MISSING
+
+
+class Interrupted(HeadraceError):
+    """The user ended it before it was done."""
+
+    exit = Exit.INTERRUPTED
 
 
 class Refused(HeadraceError):

@@ -9,12 +9,19 @@ from kafka.errors import KafkaError
 from headrace.errors import HeadraceError
 from ingest.topics import translated
 
+RECORD_BYTES_MAX = 16 * 2**20
+"""What the local broker takes, too."""
+
 
 @contextmanager
 def _producer(bootstrap: str) -> Iterator[KafkaProducer]:
     with translated(bootstrap):
         producer = KafkaProducer(
-            bootstrap_servers=bootstrap, client_id="headrace-produce", acks="all", linger_ms=5
+            bootstrap_servers=bootstrap,
+            client_id="headrace-produce",
+            acks="all",
+            linger_ms=5,
+            max_request_size=RECORD_BYTES_MAX,
         )
     try:
         yield producer
@@ -27,22 +34,26 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes]) -> Iterator[int
 
     If it raises, some of them may be in the topic: sending all again repeats those.
     """
-    failed: list[BaseException] = []
+    lost: list[BaseException] = []
+    sent = 0
     with _producer(bootstrap) as producer:
-        sent = 0
         for value in values:
             try:
-                producer.send(topic, value).add_errback(failed.append)
+                producer.send(topic, value).add_errback(lost.append)
             except KafkaError as error:
-                failed.append(error)
-            if failed:
+                producer.flush()
+                raise HeadraceError(
+                    f"tuple {sent + 1} ({len(value):,} bytes) cannot be sent to {topic}: {error}",
+                    hint=f"The {sent:,} before it were sent, and nothing after it. Mend or remove "
+                    "it, and send the rest.",
+                ) from error
+            if lost:
                 break
             sent += 1
             yield sent
         producer.flush()
-    if failed:
+    if lost:
         raise HeadraceError(
-            f"the broker refused record {sent} for {topic}: {failed[0]}",
-            hint="Records up to the ones in flight are in the topic; mend the cause and send "
-            "the rest.",
-        ) from failed[0]
+            f"the broker did not take all of the first {sent:,} tuples for {topic}: {lost[0]}",
+            hint="Mend the cause, and send all again if repeats do no harm.",
+        ) from lost[0]

@@ -12,12 +12,17 @@ from headrace.config import Engine
 def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSession:
     """Start Spark's driver in a child JVM; `scratch` holds what it may lose."""
     log4j = files("ingest").joinpath("log4j2.properties")
+    temporary = scratch / "tmp"
+    temporary.mkdir(exist_ok=True)
     builder = (
         SparkSession.builder.appName("headrace")
         .master(engine.master)
         .config("spark.jars", ",".join(str(jar) for jar in jars))
         .config("spark.driver.memory", f"{engine.memory_mb}m")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j}")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f'"-Dlog4j2.configurationFile={log4j}" "-Djava.io.tmpdir={temporary}"',
+        )
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.sql.session.timeZone", "UTC")

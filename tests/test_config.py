@@ -64,6 +64,9 @@ def test_a_list_in_the_environment_is_separated_as_paths_are(tmp_path: Path) -> 
         ("[api]\nport = 70000", {}, "ports end at 65535"),
         ("[api]\nport = -1", {}, "must be at least 0"),
         ("flows = 'a.py'", {}, "flows is 'a.py', and must be a list of paths"),
+        ("", {"HEADRACE_WAREHOUSE_URL": "mysql://u:s3cret@h/d"}, "is not the URL of a PostgreSQL"),
+        ("[broker]\nbootstrap = 'kafka'", {}, "broker.bootstrap is 'kafka', and is no host:port"),
+        ("[broker]\nbootstrap = 'a:1,b'", {}, "is no host:port"),
         ("api = 3", {}, "there is no key api"),
         ("[api", {}, "is not valid TOML"),
         ("[warehouse]\nurl = 3", {}, r"warehouse\.url is \*\*\*, and must be text"),
@@ -72,8 +75,9 @@ def test_a_list_in_the_environment_is_separated_as_paths_are(tmp_path: Path) -> 
 def test_errors_name_the_key(
     tmp_path: Path, toml: str, environment: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as refused:
         load(tmp_path, toml, environment)
+    assert "s3cret" not in str(refused.value)
 
 
 def test_a_named_file_must_be_there(tmp_path: Path) -> None:
@@ -97,6 +101,13 @@ def test_headrace_config_prints_values_and_origins_without_secrets(
     )
     assert lines["api.key"] == 'api.key = "***" # environment HEADRACE_API_KEY'
     assert set(lines) == set(config.KEYS)
+
+
+def test_brokers_and_warehouses_are_named_as_their_clients_do(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path, broker__bootstrap="a.example:9092,b:1", warehouse__url="postgres://u:p@h/d?x=y"
+    )
+    assert loaded.config.broker.bootstrap == "a.example:9092,b:1"
 
 
 def test_an_error_is_one_sentence_a_hint_and_an_exit_code(

@@ -187,7 +187,16 @@ def test_lines_become_tuples_and_dead_letters_are_shown(
     broker = ["--set", f"broker.bootstrap={board.parts.bootstrap}"]
     assert main(["produce", board.topic, str(file), *flags, *broker]) == 0
     assert capsys.readouterr().out == f"4 tuples are in {board.topic}\n"
+    huge = board.folder / "huge.jsonl"
+    huge.write_bytes(b'{"phone": "2"}\n' + b"9" * 17_000_000 + b'\n{"phone": "3"}')
+    assert main(["produce", board.topic, str(huge), *flags, *broker]) == 1
+    assert "tuple 2 (17,000,000 bytes) cannot be sent" in capsys.readouterr().err
     with board.engine() as engine:
+        board.until_ready(engine)
+        assert main(["produce", board.topic, str(file), "--wait", *flags, *broker]) == 0
+        assert "the core has taken them" in capsys.readouterr().out
+        with board.reader.snapshot() as snapshot:
+            assert sum(snapshot.positions(board.name, board.topic).values()) == 4 + 1 + 4
         board.until_consumed(engine)
     assert board.arrived() == [("1", 1, "Edwina")]
 
@@ -198,6 +207,7 @@ def test_lines_become_tuples_and_dead_letters_are_shown(
     assert main(["dead-letters", "list", "--json", *flags]) == 0
     letters = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {x["reason"]: x.get("value", x.get("value_base64")) for x in letters} == {
+        "this phone has voted already": '{"phone": "1", "contestant": 1}',
         "not UTF-8": "/w==",
         "not JSON": "no\x1b json",
         "contestant is missing": '{"phone": "2"}',
@@ -207,7 +217,7 @@ def test_lines_become_tuples_and_dead_letters_are_shown(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["produce", "nothing"], 2, "there are 0 streams called nothing"),
+        (["produce", "nothing"], 2, "no stream is called nothing"),
         (["produce", "votes", "absent.jsonl", "--set", "broker.bootstrap="], 3, "no broker is kn"),
         (["dead-letters", "list"], 3, "there is no core to read"),
     ],

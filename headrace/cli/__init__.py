@@ -5,10 +5,12 @@ loads the configuration, runs the command and prints errors.
 """
 
 import argparse
+import os
 import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from headrace import config
@@ -59,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=f"headrace {version('headrace')}")
     groups = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in commands():
         sub = groups.add_parser(
@@ -103,17 +106,15 @@ def _flags(arguments: argparse.Namespace) -> dict[str, str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the process's exit code."""
     arguments = parser().parse_args(argv)
-    run: Callable[[Context], int] = arguments.command.run
     try:
-        loaded = config.load(_flags(arguments), file=arguments.config)
-        return run(Context(arguments=arguments, loaded=loaded))
+        return _run(arguments)
     except HeadraceError as error:
         return _report(error, error.exit, debug=arguments.debug)
     except KeyboardInterrupt:
         print("headrace: interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
         return Exit.OK
     except Exception as error:  # noqa: BLE001 - the last place that can say something
         what = HeadraceError(
@@ -121,6 +122,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             hint="Run it again with --debug and report what it prints.",
         )
         return _report(what, Exit.BUG, debug=arguments.debug)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    run: Callable[[Context], int] = arguments.command.run
+    loaded = config.load(_flags(arguments), file=arguments.config)
+    code = run(Context(arguments=arguments, loaded=loaded))
+    sys.stdout.flush()  # here, where a reader that has gone is no bug
+    return code
 
 
 def _report(error: HeadraceError, code: Exit, *, debug: bool) -> int:

@@ -34,3 +34,11 @@ class Command:
     examples: tuple[str, ...]
     run: Callable[[Context], int]
     arguments: Callable[[argparse.ArgumentParser], None] = no_arguments
+
+
+def count(text: str) -> int:
+    """Read a whole number that is not negative: a type of an argument."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{number} is less than 0")
+    return number

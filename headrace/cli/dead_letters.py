@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.command import Command, Context
+from headrace.cli.command import Command, Context, count
 from headrace.cli.table import laid_out
 from headrace.errors import Exit
 
@@ -65,7 +65,7 @@ def _as_json(letter: "DeadLetter") -> dict[str, Any]:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["list"], help="list: show them, oldest first")
     parser.add_argument(
-        "-n", "--lines", type=int, default=20, metavar="N", help="how many to show (20)"
+        "-n", "--lines", type=count, default=20, metavar="N", help="how many to show (20)"
     )
     parser.add_argument("--json", action="store_true", help="all of them, one JSON object a line")
 

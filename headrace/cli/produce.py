@@ -9,7 +9,7 @@ from typing import BinaryIO
 from headrace.cli import addresses
 from headrace.cli.command import Command, Context
 from headrace.clock import SystemClock
-from headrace.errors import Exit, HeadraceError
+from headrace.errors import Exit, HeadraceError, Interrupted
 
 PROGRESS_EVERY_S = 1.0
 
@@ -18,6 +18,7 @@ def run_produce(context: Context) -> int:
     """Send each line as one tuple; return when the broker has all of them durably."""
     # Here, because every other command would pay for importing Kafka's client.
     from etl_procs import loader
+    from headrace.cli.lags import until_taken
     from ingest import topics
     from ingest.producer import produce
 
@@ -26,17 +27,26 @@ def run_produce(context: Context) -> int:
     bootstrap = addresses.bootstrap(config)
     topics.ensure(bootstrap, stream.topic, config.broker.topic_partitions)
     progress = Progress()
+    if arguments.file == "-" and sys.stdin.isatty():
+        print("reading lines, one tuple each; Ctrl-D ends", file=sys.stderr)
     try:
         with _opened(arguments.file) as lines:
             for sent in produce(bootstrap, stream.topic, _tuples(lines)):
                 progress.tell(sent)
+        print(f"{_counted(progress.sent)} in {stream.topic}")
+        if arguments.wait:
+            until_taken(config, stream, bootstrap)
+            print("the core has taken them")
     except KeyboardInterrupt:
-        raise HeadraceError(
+        raise Interrupted(
             f"interrupted after {progress.sent:,} tuples",
             hint="The last of them may not be in the topic. Send all again if repeats do no harm.",
         ) from None
-    print(f"{progress.sent:,} tuples are in {stream.topic}")
     return Exit.OK
+
+
+def _counted(tuples: int) -> str:
+    return "1 tuple is" if tuples == 1 else f"{tuples:,} tuples are"
 
 
 def _opened(file: str) -> "nullcontext[BinaryIO] | BinaryIO":
@@ -77,6 +87,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE", nargs="?", default="-", help="one tuple a line; -: standard input"
     )
+    parser.add_argument(
+        "--wait", action="store_true", help="return when the core has taken them, or rejected them"
+    )
 
 
 COMMANDS = [
@@ -87,7 +100,7 @@ COMMANDS = [
         "the broker has all of them. Empty lines are left out. Any other Kafka producer will do as "
         "well.",
         examples=(
-            "headrace produce votes votes.jsonl",
+            "headrace produce votes votes.jsonl --wait",
             'echo \'{"phone": "555-0100", "contestant": 2}\' | headrace produce leaderboard.votes',
         ),
         run=run_produce,
