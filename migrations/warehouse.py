@@ -4,9 +4,11 @@ from typing import LiteralString
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from etl_procs.columns import Type
 from etl_procs.model import Dataflow, Outlet
+from headrace.errors import ConfigError
 from migrations import ledger
 from migrations.errors import Drift, translated
 
@@ -46,6 +48,7 @@ SET_LOCK_TIMEOUT: LiteralString = "SELECT set_config('lock_timeout', %(timeout_m
 
 def connect(url: str, *, application: str) -> Connection:
     """Connect in autocommit mode: what must hold together says so by a transaction block."""
+    _check_url(url)
     with translated("connecting to the warehouse"):
         connection = psycopg.connect(
             url,
@@ -59,6 +62,26 @@ def connect(url: str, *, application: str) -> Connection:
         )
         connection.execute(SET_LOCK_TIMEOUT, {"timeout_ms": str(LOCK_TIMEOUT_MS)})
         return connection
+
+
+def _check_url(url: str) -> None:
+    """Refuse what is no connection URL. What PostgreSQL's library says quotes it: never pass it on.
+
+    A password with a raw @ or / spills over into what is taken for the host and the port.
+    """
+    try:
+        parts = conninfo_to_dict(url)
+        spilt = any("@" in host[1:] for host in str(parts.get("host") or "").split(","))
+        ports = str(parts.get("port") or "").split(",")
+        understood = not spilt and all(port.isdecimal() or not port for port in ports)
+    except (psycopg.Error, UnicodeError):
+        understood = False
+    if not understood:
+        raise ConfigError(
+            "warehouse.url is not a connection URL that PostgreSQL's library understands",
+            hint="Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %XX in place of what "
+            "is special in a URL (%40 for @, %2F for /, %25 for %).",
+        )
 
 
 def table_of(outlet: Outlet) -> sql.Identifier:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,7 +18,7 @@ from waiting import until
 from etl_procs.model import Dataflow
 from headrace.clock import SystemClock
 from headrace.crash import Point
-from headrace.errors import NotRunning, Refused
+from headrace.errors import ConfigError, NotRunning, Refused
 from migrations import ledger, warehouse
 from migrations.errors import Away, Drift, LedgerMismatch, WarehouseError, translated
 from migrations.push import Push, Pushed
@@ -252,6 +253,23 @@ def test_failures_that_may_pass_are_told_from_those_that_will_not() -> None:
 def test_a_warehouse_that_is_not_there_is_away() -> None:
     with pytest.raises(NotRunning, match="connecting to the warehouse"):
         warehouse.connect("postgresql://postgres@127.0.0.1:1/postgres", application="test")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://u:s3cret@h/d",
+        "postgresql://u:s3cret%zz@h/d",
+        "postgresql://u:s3 cret@h/d",
+        "postgresql://u:x@s3cret@127.0.0.1:1/d",
+        "postgresql://127.0.0.1:s3cret/x@h/d",
+        "postgresql://u:s3cret\udcff@h/d",
+    ],
+)
+def test_a_url_that_is_none_is_refused_without_quoting_it(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"warehouse\.url is not") as caught:
+        warehouse.connect(url, application="test")
+    assert "s3" not in "".join(traceback.format_exception(caught.value))
 
 
 # The pusher's thread
