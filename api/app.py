@@ -1,5 +1,6 @@
 """The REST API."""
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -13,15 +14,26 @@ from starlette.responses import Response
 
 from api import problem
 from api.cut import Freshness
-from api.errors import Busy
+from api.errors import Busy, NotReady
 from api.guard import Guard
 from api.island import Answer, Island
 from api.values import dump, rows_to_json
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotRunning
+from migrations.errors import Away
 
 # Two cores' worth of queries and some that wait for the disk; PostgreSQL takes 100 connections.
 QUERIES_AT_ONCE = 8
 QUERIES_WAITING_MAX = 32
+
+# What anybody may know of what is wrong; the first that fits counts.
+UNREADY: tuple[tuple[type[HeadraceError], str], ...] = (
+    (Away, "does not answer"),
+    (NotReady, "its tables are not there yet"),
+    (NotRunning, "is not there yet"),
+    (HeadraceError, "refuses"),
+)
+
+log = logging.getLogger(__name__)
 
 
 class QueryIn(BaseModel):
@@ -56,7 +68,7 @@ class QueryOut(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether queries can be answered, and what each side says when it cannot take part."""
+    """Whether queries can be answered, and what keeps each side from it, in fixed words."""
 
     ready: bool
     core: str
@@ -75,6 +87,7 @@ def create(island: Island, key: str) -> FastAPI:
     app.add_middleware(Guard, key=key)
     problem.install(app)
     line = _Line()
+    logged: dict[str, str] = {}
 
     @app.post(
         "/v1/query",
@@ -96,7 +109,7 @@ def create(island: Island, key: str) -> FastAPI:
     @app.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
     async def readyz() -> Response:
         """Tell whether queries can be answered at every freshness, and if not, why."""
-        found = await to_thread.run_sync(_readiness, island)
+        found = await to_thread.run_sync(_readiness, island, logged)
         status = HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE
         return Response(dump(found.model_dump()), status, media_type="application/json")
 
@@ -138,15 +151,20 @@ def _document(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _readiness(island: Island) -> Readiness:
+def _readiness(island: Island, logged: dict[str, str]) -> Readiness:
+    """Ask both sides. Anybody may ask, so the details go to the log only, and once."""
     found = {}
     for side, check in (("core", island.check_core), ("warehouse", island.check_warehouse)):
         try:
             check()
         except HeadraceError as error:
-            found[side] = error.what
+            if logged.get(side) != error.what:
+                log.warning("not ready: %s: %s", side, error.what)
+            logged[side] = error.what
+            found[side] = next(words for kind, words in UNREADY if isinstance(error, kind))
         else:
             found[side] = "ok"
+            logged.pop(side, None)
     return Readiness(ready=all(said == "ok" for said in found.values()), **found)
 
 

@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError, NotRunning, Refused
 from migrations.errors import LedgerMismatch
 
 MEDIA_TYPE = "application/problem+json"
+JSON = "application/json"
 
 # The first that fits counts.
 STATUSES: tuple[tuple[type[HeadraceError], HTTPStatus], ...] = (
@@ -81,15 +82,18 @@ async def _http(_request: Request, error: HTTPException) -> Response:
     return problem(status, code, error.detail, headers=error.headers)
 
 
-async def _invalid(_request: Request, error: RequestValidationError) -> Response:
+async def _invalid(request: Request, error: RequestValidationError) -> Response:
     found = [
         {"at": "/".join(str(part) for part in one["loc"]), "what": one["msg"]}
         for one in error.errors()
     ]
+    detail = "; ".join(f"{one['at']}: {one['what']}" for one in found)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        detail = f"the body is not said to be JSON: send the header 'Content-Type: {JSON}'"
     return problem(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "Invalid",
-        "; ".join(f"{one['at']}: {one['what']}" for one in found),
+        detail,
         errors=found,
     )
 

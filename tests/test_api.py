@@ -60,8 +60,9 @@ class Client:
         body: str | bytes | Iterator[bytes] | None = None,
         *,
         key: str | None = f"Bearer {KEY}",
+        type_: str | None = "application/json",
     ) -> Reply:
-        headers = {"Content-Type": "application/json"}
+        headers = {} if type_ is None else {"Content-Type": type_}
         if key is not None:
             headers["Authorization"] = key
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -191,6 +192,17 @@ def test_every_error_is_a_problem_document(client: Client) -> None:
     assert client.send("POST", "/v1/query", b"\xff").status in (400, 422)
 
 
+def test_a_body_that_is_not_said_to_be_json_is_told_which_header_to_send(client: Client) -> None:
+    for type_ in (None, "application/x-www-form-urlencoded"):
+        reply = client.send("POST", "/v1/query", SALES, type_=type_)
+        told = assert_problem(reply, 422, "Invalid")
+        assert "send the header 'Content-Type: application/json'" in told["detail"]
+    for type_ in ("application/json; charset=utf-8", "Application/JSON"):
+        assert client.send("POST", "/v1/query", SALES, type_=type_).status == 200
+    body = client.send("POST", "/v1/query", "{}", type_="Application/JSON")
+    assert "header" not in assert_problem(body, 422, "Invalid")["detail"]
+
+
 def test_a_refused_query_tells_what_where_and_what_next(client: Client) -> None:
     refused = assert_problem(client.ask("SELECT 1,\n pg_sleep(9)"), 400, "QueryRefused")
     assert refused["detail"] == "the function pg_sleep is not allowed here (line 2, column 2)"
@@ -234,7 +246,7 @@ def test_a_warehouse_that_is_away_is_told_as_503(store: shop.Shop) -> None:
         assert ready.status == 503
         assert ready.document["ready"] is False
         assert ready.document["core"] == "ok"
-        assert "could not do it" in ready.document["warehouse"]
+        assert ready.document["warehouse"] == "does not answer"
         assert b"hidden" not in reply.body + ready.body
 
 
@@ -242,8 +254,23 @@ def test_it_is_not_ready_without_a_core_or_tables(warehouse_url: str, tmp_path: 
     with serving(island_over(warehouse_url, Reader(tmp_path / "none.db"))) as client:
         ready = client.send("GET", "/readyz", key=None)
         assert ready.status == 503
-        assert "no core to read" in ready.document["core"]
-        assert "no tables of shop yet" in ready.document["warehouse"]
+        assert ready.document["core"] == "is not there yet"
+        assert ready.document["warehouse"] == "its tables are not there yet"
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://someone:s3cret@h/d", "postgresql://someone:s3cret%zz@h/d"]
+)
+def test_a_bad_url_shows_its_password_nowhere(
+    store: shop.Shop, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(island_over(url, store.reader)) as client:
+        ready = client.send("GET", "/readyz", key=None)
+        assert ready.document == {"ready": False, "core": "ok", "warehouse": "refuses"}
+        reply = client.ask("SELECT 1")
+        assert_problem(reply, 500, "ConfigError")
+    assert "warehouse.url is not" in caplog.text
+    assert "s3cret" not in (reply.body + ready.body).decode() + caplog.text
 
 
 def test_a_bug_is_a_problem_that_shows_no_insides(
