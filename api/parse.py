@@ -1,7 +1,7 @@
 """Parsing: text to one SELECT of which every node is allowed, or a refusal with its place."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import cast
 
@@ -15,10 +15,22 @@ from api.errors import QueryRefused
 
 DIALECT = "postgres"
 
+# What may stand before JOIN as a part of it, and before a column or an alias that is called so.
+BEFORE_JOIN = frozenset(
+    {
+        TokenType.INNER, TokenType.LEFT, TokenType.RIGHT, TokenType.FULL, TokenType.OUTER,
+        TokenType.CROSS, TokenType.NATURAL, TokenType.ALIAS, TokenType.DOT,
+    }
+)  # fmt: skip
+
+# What does not change how PostgreSQL names a column after the function inside.
+AROUND = (exp.Window, exp.WithinGroup, exp.Filter, exp.Cast, exp.Paren, exp.Case)
+
 # A person's or a tool's query; the parser takes 2 ms for each kilobyte.
 SQL_CHARS_MAX = 32_768
 
 WORD = re.compile(r"[A-Za-z_]+")
+NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 DIGITS = re.compile(r"_[0-9]")
 
@@ -39,7 +51,9 @@ def parse(sql: str) -> exp.Query:
         )
     statement = _one_statement(sql)
     for node in statement.walk():
-        _check(node)
+        _check(node, sql)
+    for select in statement.find_all(exp.Select):
+        select.set("expressions", [_named(item, sql) for item in select.expressions])
     return normalize_identifiers(statement, dialect=DIALECT)
 
 
@@ -74,7 +88,8 @@ def _one_statement(sql: str) -> exp.Query:
     try:
         tokens = dialect.tokenize(sql)
         _check_intervals(tokens)
-        parsed = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, sql)
+        parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
+        parsed = parser.parse(list(_with_inner(tokens)), sql)
     except SqlglotError as error:
         raise _not_sql(error) from error
     statements = [statement for statement in parsed if statement is not None]
@@ -99,6 +114,16 @@ def _check_intervals(tokens: Sequence[Token]) -> None:
                 )
 
 
+def _with_inner(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Write INNER before a bare JOIN: without ON, sqlglot could not tell it from a comma."""
+    before = None
+    for token in tokens:
+        if token.token_type is TokenType.JOIN and before not in BEFORE_JOIN:
+            yield Token(TokenType.INNER, "INNER", token.line, token.col, token.start, token.end)
+        yield token
+        before = token.token_type
+
+
 def _not_sql(error: SqlglotError) -> QueryRefused:
     found = getattr(error, "errors", None)
     if not found:
@@ -112,9 +137,12 @@ def _not_sql(error: SqlglotError) -> QueryRefused:
     )
 
 
-def _check(node: exp.Expr) -> None:
+def _check(node: exp.Expr, sql: str) -> None:
     if type(node) not in grammar.ALLOWED:
-        raise refuse(node, f"{_called(node)} is not allowed here", ALLOWED)
+        raise refuse(node, f"{_called(node, sql)} is not allowed here", ALLOWED)
+    if isinstance(node, exp.Join) and _lacks_condition(node):
+        hint = "Write JOIN ... ON or USING; CROSS JOIN, if each row with each is meant."
+        raise refuse(node, "a JOIN has neither ON nor USING", hint)
     complaint = _complaint(node)
     if complaint:
         raise refuse(node, f"{complaint} is not allowed here", ALLOWED)
@@ -141,9 +169,34 @@ def _complaint(node: exp.Expr) -> str | None:
     return None
 
 
-def _called(node: exp.Expr) -> str:
+def _lacks_condition(join: exp.Join) -> bool:
+    if join.args.get("on") or join.args.get("using") or join.method == "NATURAL":
+        return False
+    return bool(join.side) or join.kind not in ("", "CROSS")
+
+
+def _named(item: exp.Expr, sql: str) -> exp.Expr:
+    """Name a column as PostgreSQL would: sqlglot writes some functions by another name."""
+    if isinstance(item, exp.Pow) and not _written(item, sql):
+        return exp.alias_(item, "?column?", quoted=True)  # a ^ b, which sqlglot writes power(a, b)
+    inside: exp.Expr | None = item
+    while isinstance(inside, AROUND):
+        inside = inside.args.get("default") if isinstance(inside, exp.Case) else inside.this
+    written = _written(inside, sql)
+    return exp.alias_(item, written.lower(), quoted=True) if written else item
+
+
+def _written(node: exp.Expr | None, sql: str) -> str | None:
+    """Give a function's name as it is in the text, if sqlglot has kept its place."""
+    if not isinstance(node, (exp.Func, exp.Mod)) or "start" not in node.meta:
+        return None
+    name = sql[node.meta["start"] : node.meta["end"] + 1]
+    return name if NAME.fullmatch(name) else None
+
+
+def _called(node: exp.Expr, sql: str) -> str:
     if isinstance(node, exp.Anonymous):
         return f"the function {node.name.lower()}"
     if isinstance(node, exp.Func):
-        return f"the function {node.sql_name().lower()}"
+        return f"the function {(_written(node, sql) or node.sql_name()).lower()}"
     return grammar.CALLED.get(type(node), node.key.upper())

@@ -137,9 +137,27 @@ array['a', 'b']
 'a\b'
 '%s'
 'infinity'::float
+variance(a) over (order by a)
+ceiling(b)
+Now() = now()
+now()::date = current_date
+char_length(c)
+(power(a, 2))::int
+case when a > 1 then 1 else variance(a) over () end
+'é' || c, strpos(c, 'a'), "upper"(c)
 """
 
 QUERIES = """
+select variance, pos.strpos from (select variance(a) from t) v, (select strpos('ab', 'b')) pos
+select strpos(c, 'a'), count(*) from t group by c order by strpos, c
+with s as (select bool_and(a > 1), stddev(b), var_samp(a) from t) select bool_and, stddev from s
+select (select pow(2, 3)), exists (select 1), (select variance(a) from t) from t
+select lower(c) from t union select strpos(c, 'a')::text from t order by lower
+select count(*) from t join t u using (a) inner join t v on v.a = u.a left outer join t w on true
+select count(*) from t join t u join t v on v.a = u.a on t.a = v.a, t w cross join t x
+select count(*) from t natural join t u natural left join t v
+select count(*) from t x, t y full join t z on z.a = y.a
+select 1 as join
 select a from t order by a nulls first limit 2
 select b from t order by b desc limit 1
 select b from t order by b desc nulls last limit 2
@@ -196,7 +214,9 @@ def test_what_is_written_anew_means_the_same(connection: warehouse.Connection) -
 
 
 def answer(connection: warehouse.Connection, query: str) -> list[str]:
-    return sorted(map(repr, connection.execute(query.encode()).fetchall()))
+    cursor = connection.execute(query.encode())
+    names = [column.name for column in cursor.description or ()]
+    return [*names, *sorted(map(repr, cursor.fetchall()))]
 
 
 @pytest.mark.parametrize(
@@ -212,6 +232,14 @@ def answer(connection: warehouse.Connection, query: str) -> list[str]:
         'SELECT extract("epoch from now()), pg_sleep(1) --" from now())',
         "SELECT sum(a) OVER (ORDER BY a ROWS 1 PRECEDING EXCLUDE CURRENT ROW) FROM t",
         "SELECT sum(a IGNORE NULLS) FROM t",
+        "SELECT * FROM t JOIN t u",
+        "SELECT * FROM t INNER JOIN t u",
+        "SELECT * FROM t LEFT JOIN t u",
+        "SELECT * FROM t, t u JOIN t v",
+        "SELECT * FROM t JOIN t u JOIN t v ON true",
+        "SELECT * FROM t CROSS JOIN t u JOIN (SELECT 1) v",
+        "SELECT * FROM (t JOIN t u) JOIN t v USING (a)",
+        "SELECT * FROM t LEFT JOIN LATERAL (SELECT t.a) u",
     ],
 )
 def test_what_the_parser_would_change_or_let_through_is_refused(query: str) -> None:
