@@ -1,17 +1,24 @@
 """The supervisor, over tiny children: order, healing, giving up, stopping, no orphans."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import fakes
 import pytest
 from fakes import Run, is_gone, part, server, until
 
+from headrace.cli import parts as wiring
 from headrace.clock import SystemClock
-from headrace.local import child, lock, logs
+from headrace.errors import Exit, NotRunning
+from headrace.local import child, lock, logs, state
 from headrace.local.deaths import DELAY_MAX_S, HEALTHY_S, Deaths
 from headrace.local.home import Home
 from headrace.local.state import State
@@ -76,11 +83,31 @@ def test_a_part_that_keeps_dying_stops_the_stack_with_its_last_lines(home: Home)
 
 
 def test_a_part_that_says_that_it_never_can_is_not_tried_again(home: Home) -> None:
-    hopeless = part(home, "first", DIES, final_exits=frozenset({9}))
+    hopeless = part(home, "first", "exit(5)", final_exits=frozenset({Exit.REFUSED}))
     with Run(home, hopeless, restarts_max=99) as run:
         run.finish()
     assert isinstance(run.error, StackFailed)
-    assert "first cannot run (exit code 9)" in run.error.what
+    assert "first cannot run (exit code 5)" in run.error.what
+    assert run.error.exit is Exit.REFUSED
+
+
+def test_of_a_part_that_told_its_error_only_that_is_shown(home: Home) -> None:
+    code = (
+        "print(*['    at scala.Iterator'] * 13, 'headrace: boom', '  Mend it.', sep='\\n'); exit(9)"
+    )
+    with Run(home, part(home, "first", code), restarts_max=0) as run:
+        run.finish()
+    assert isinstance(run.error, StackFailed)
+    assert run.error.what.endswith("its last log lines:\n  | headrace: boom\n  |   Mend it.")
+
+
+def test_a_full_disk_is_named_when_a_part_dies(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = shutil.disk_usage(home.root)._replace(free=1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: full)
+    with Run(home, part(home, "first", DIES), restarts_max=1) as run:
+        run.finish()
+    assert isinstance(run.error, StackFailed)
+    assert f"the disk of {home.root} is full" in run.error.what
 
 
 def test_a_part_that_does_not_get_ready_stops_the_stack(home: Home) -> None:
@@ -88,6 +115,64 @@ def test_a_part_that_does_not_get_ready_stops_the_stack(home: Home) -> None:
         run.finish()
     assert isinstance(run.error, StackFailed)
     assert "first was not ready after 1 s" in run.error.what
+
+
+def test_why_a_part_is_not_ready_is_one_plain_sentence(home: Home) -> None:
+    def probe(_pid: int) -> None:
+        raise NotRunning("it has a cold\n\tand a cough", hint="Wait for it.")
+
+    ill = replace(part(home, "first", "import time; time.sleep(600)"), probe=probe)
+    with Run(home, ill, ready_timeout_s=1) as run:
+        run.finish()
+    assert isinstance(run.error, StackFailed)
+    assert run.error.what == "first was not ready after 1 s (it has a cold); its log is empty"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            b'{"ready": false, "core": "ok", "warehouse": "it is away:\\n\\tIs it running?"}',
+            "the API is not ready: it is away:",
+        ),
+        (b"<html>", "the API is not ready"),
+    ],
+)
+def test_why_the_api_is_not_ready_is_told_in_words(body: bytes, said: str) -> None:
+    class Unready(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(503)
+            self.end_headers()
+            self.wfile.write(body)
+
+    with HTTPServer(("127.0.0.1", 0), Unready) as api:
+        threading.Thread(target=api.handle_request).start()
+        with pytest.raises(NotRunning) as caught:
+            wiring._api_is_ready(f"127.0.0.1:{api.server_port}")
+    assert caught.value.what == said
+
+
+class Skewed(SystemClock):
+    """A clock that jumps when it is told to."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead_s
+
+    def jump(self) -> None:
+        self.ahead_s += 100.0
+
+
+def test_what_is_prepared_for_a_part_counts_as_its_start(home: Home) -> None:
+    clock = Skewed()
+    run = Run(home, server(home, "first", prepare=clock.jump))
+    run.supervisor.clock = clock
+    with run:
+        until(run.was_ready.is_set, "ready")
+    ready = next(line.split() for line in run.said if " ready " in line)
+    assert float(ready[-2]) >= 100.0
 
 
 def test_a_part_that_does_not_stop_is_killed(home: Home) -> None:
@@ -158,6 +243,102 @@ def test_nothing_is_started_beside_the_remains_of_its_former_self(home: Home) ->
         os.kill(remains, signal.SIGKILL)
         until(lambda: run.seen("first").state is State.READY, "started when the remains are gone")
         os.kill(_children(run.seen("first").pid)[0], signal.SIGKILL)
+
+
+CLI = """
+import sys
+from pathlib import Path
+from fakes import SERVE, part
+from headrace.cli import main, parts
+from headrace.errors import Exit
+from headrace.local import lock
+from headrace.local.home import Home
+home = Home(Path(sys.argv[1]))
+waits = '''
+import pathlib, sys, time
+folder = pathlib.Path(sys.argv[2]).parent
+if (folder / "no-more").exists():
+    print("headrace: it cannot")
+    sys.exit(5)
+while not (folder / "go").exists():
+    time.sleep(0.05)
+'''
+wired = (
+    part(home, "engine", waits + SERVE, final_exits=frozenset({Exit.REFUSED})),
+    part(home, "api", SERVE, after=("engine",)),
+)
+parts.check_machine = lambda config: None
+parts.wire = lambda config, machine: parts.Wired(wired, {})
+parts.probes = lambda config, stack: dict.fromkeys(stack.parts, lambda pid: None)
+parts.lags = lambda *_: {}
+free = lock.wait_until_free
+def says_that_it_waits(path, *limits):
+    if path == home.supervisor_lock:
+        (home.root / "go").touch()
+    return free(path, *limits)
+lock.wait_until_free = says_that_it_waits
+sys.exit(main([*sys.argv[2:], "--home", sys.argv[1]]))
+"""
+
+
+class Cli:
+    """The command line over tiny parts; the engine gets ready when there is a file `go`."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-c", CLI, str(self.home.root), *arguments],
+            cwd=Path(__file__).parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        process = self.start(*arguments)
+        told, _ = process.communicate(timeout=fakes.PATIENCE_S)
+        return process.returncode, told
+
+
+@pytest.fixture
+def cli(home: Home) -> Iterator[Cli]:
+    made = Cli(home)
+    yield made
+    made.run("down")
+
+
+def test_an_up_beside_another_waits_for_it_and_says_that_its_settings_do_not_count(
+    cli: Cli,
+) -> None:
+    first = cli.start("up", "--detach")
+    until(lambda: state.running(cli.home) is not None, "the first starts")
+    code, told = cli.run("up", "--detach")
+    assert code == Exit.OK, told
+    assert "up already, as it was started (flows and settings of this command are not" in told
+    first.communicate(timeout=fakes.PATIENCE_S)
+    assert first.returncode == Exit.OK
+
+
+def test_down_names_every_part_that_it_stops(cli: Cli) -> None:
+    (cli.home.root / "go").touch()
+    assert cli.run("up", "--detach")[0] == Exit.OK
+    code, told = cli.run("down")
+    assert code == Exit.OK
+    assert told.split()[:4] == ["api", "stopping", "engine", "stopping"]
+
+
+def test_why_the_stack_was_given_up_stands_once_in_its_log(cli: Cli) -> None:
+    (cli.home.root / "go").touch()
+    assert cli.run("up", "--detach")[0] == Exit.OK
+    (cli.home.root / "no-more").touch()
+    found = state.running(cli.home)
+    assert found is not None
+    os.kill(found.parts["engine"].pid or 0, signal.SIGKILL)
+    until(lambda: not lock.is_held(cli.home.supervisor_lock), "it was given up")
+    log = cli.home.log(logs.SUPERVISOR).read_text()
+    assert log.count("headrace: it cannot") == 1, log
 
 
 def test_a_minute_of_health_forgives_earlier_deaths() -> None:

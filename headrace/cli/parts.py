@@ -1,5 +1,6 @@
 """The wiring of the local stack: which parts there are, how each is started and probed."""
 
+import json
 import socket
 import sys
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from headrace.local.state import PartState, StackState, State
 BROKER, POSTGRES, ENGINE, API = NAMES = (broker.NAME, postgres.NAME, "engine", "api")
 
 # A program of ours that ends with one of these will end the same way again.
-FINAL_EXITS = frozenset({int(Exit.CONFIG), int(Exit.MISSING), int(Exit.REFUSED)})
+FINAL_EXITS = frozenset({Exit.CONFIG, Exit.MISSING, Exit.REFUSED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +156,19 @@ def _api_is_ready(address: str) -> None:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
         if answer.status != 200:
-            raise NotRunning(f"/readyz answers {answer.status}", hint=answer.read(200).decode())
+            raise NotRunning(_unready(answer.read()), hint="Wait for it.")
     finally:
         connection.close()
+
+
+def _unready(body: bytes) -> str:
+    """Say in words why /readyz says no."""
+    try:
+        said = json.loads(body)
+        reasons = [said[side].splitlines()[0] for side in ("core", "warehouse")]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return "the API is not ready"
+    return f"the API is not ready: {'; '.join(r for r in reasons if r != 'ok')}"
 
 
 def probes(config: Config, stack: StackState) -> dict[str, Probe]:

@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from headrace.cli import parts
-from headrace.cli.command import Command, Context
+from headrace.cli.command import Command, Context, count
 from headrace.cli.status import look, print_status
 from headrace.clock import SystemClock
 from headrace.config import Config
@@ -23,6 +24,7 @@ LOCK_WAIT_S = 1.0  # `status` looks whether the lock is free by taking it for a 
 FORMER_GONE_S = 60.0
 DOWN_TIMEOUT_S = 120.0  # more than all parts' own limits together
 POLL_S = 0.1
+LEAVING = (State.STOPPING, State.STOPPED, State.FAILED)
 READY_MARK = b"\0"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -44,8 +46,22 @@ def up(context: Context) -> int:
 
 
 def _already_up(config: Config) -> int:
+    """Say how the stack of another command is; while it is being started, wait for that."""
+    home = Home(config.home)
+    deadline = CLOCK.monotonic() + config.supervisor.ready_timeout_s
+    while CLOCK.monotonic() < deadline:
+        found = state.running(home)
+        if found is not None and found.state is not State.STARTING:
+            break
+        if lock.wait_until_free(home.supervisor_lock, POLL_S, CLOCK):
+            break
     view = look(config, CLOCK)
-    print("Headrace is up already:\n" if view.is_ready else "Headrace is running already:\n")
+    print(
+        "Headrace is up already, as it was started (flows and settings of this command are not "
+        "looked at; `headrace down` first to change them):\n"
+        if view.is_ready
+        else "Headrace was started by another command, and it is not ready:\n"
+    )
     print("\n".join(view.lines()))
     return Exit.OK if view.is_ready else Exit.NOT_RUNNING
 
@@ -87,7 +103,8 @@ def _supervise(config: Config, on_ready: Callable[[], None]) -> int:
     try:
         supervisor.run()
     except HeadraceError as error:
-        logs.append(home.log(logs.SUPERVISOR), CLOCK.now(), error.what)
+        if not _is_open_as(2, home.log(logs.SUPERVISOR)):  # or it would be there twice
+            logs.append(home.log(logs.SUPERVISOR), CLOCK.now(), error.what)
         raise
     report("Headrace is stopped.")
     return Exit.OK
@@ -136,7 +153,7 @@ def _detach(config: Config) -> int:
     pid = os.fork()  # no thread was started yet
     if pid:
         os.close(writing)
-        return _follow_start(pid, reading)
+        return _follow_start(Home(config.home), pid, reading)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     os.setsid()
     os.close(reading)
@@ -155,12 +172,16 @@ def _let_go(home: Home) -> None:
     _redirect(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
 
 
+def _is_open_as(descriptor: int, path: Path) -> bool:
+    return path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())
+
+
 def _redirect(source: int, target: int) -> None:
     os.dup2(source, target)
     os.close(source)
 
 
-def _follow_start(pid: int, reading: int) -> int:
+def _follow_start(home: Home, pid: int, reading: int) -> int:
     """Copy the supervisor's progress to the terminal; a wish to stop is passed on to it."""
     interrupted = False
 
@@ -180,6 +201,9 @@ def _follow_start(pid: int, reading: int) -> int:
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if interrupted:
         return Exit.INTERRUPTED
+    if code == Exit.OK:  # it was stopped before it was ready, or another one is up already
+        found = state.running(home)
+        return Exit.OK if found is not None and found.state is State.READY else Exit.FAILED
     return code if code > 0 else Exit.FAILED
 
 
@@ -196,7 +220,8 @@ def down(context: Context) -> int:
     found = state.running(home)
     if found is None or found.state is not State.STOPPING:
         _signal(pid, signal.SIGTERM)
-    if not _watch_stopping(home):
+    running = [name for name, part in found.parts.items() if part.pid] if found else []
+    if not _watch_stopping(home, running):
         print(f"the supervisor (pid {pid}) does not end: it is killed, and its parts with it")
         _signal(pid, signal.SIGKILL)
         wait_for_former(home)
@@ -209,19 +234,17 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _watch_stopping(home: Home) -> bool:
+def _watch_stopping(home: Home, running: list[str]) -> bool:
     """Say which part is being stopped, until the supervisor is gone or its time is over."""
     deadline = CLOCK.monotonic() + DOWN_TIMEOUT_S
-    said = set()
-    while CLOCK.monotonic() < deadline:
-        if lock.wait_until_free(home.supervisor_lock, POLL_S, CLOCK):
-            return True
+    gone = False
+    while not gone and CLOCK.monotonic() < deadline:
+        gone = lock.wait_until_free(home.supervisor_lock, POLL_S, CLOCK)
         found = state.read(home)
-        for name, part in found.parts.items() if found else ():
-            if part.state is State.STOPPING and name not in said:
-                said.add(name)
-                print(f"{name:<9} stopping", flush=True)
-    return False
+        # What was stopped since the last look is said too.
+        while found and running and found.parts[running[-1]].state in LEAVING:
+            print(f"{running.pop():<9} stopping", flush=True)
+    return gone
 
 
 # logs
@@ -236,10 +259,10 @@ def show_logs(context: Context) -> int:
         raise NotRunning(f"there is no log in {home.logs}", hint="`headrace up` starts the stack.")
     follow = context.arguments.follow
     paths = [str(home.log(name)) for name in names if follow or home.log(name).exists()]
-    count = ["-n", str(context.arguments.lines)]
+    lines = ["-n", str(context.arguments.lines)]
     sys.stdout.flush()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and tail would complain
-    os.execvp("tail", ["tail", *count, *(["-F"] if follow else []), *paths])  # noqa: S606
+    os.execvp("tail", ["tail", *lines, *(["-F"] if follow else []), *paths])  # noqa: S606
 
 
 # commands
@@ -262,7 +285,7 @@ def _logs_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what is added")
     parser.add_argument(
-        "-n", "--lines", type=int, default=20, metavar="N", help="last lines to show (20)"
+        "-n", "--lines", type=count, default=20, metavar="N", help="last lines to show (20)"
     )
 
 

@@ -93,7 +93,8 @@ def _gone(home: Home) -> View:
     if pid is not None:  # it has not written yet
         return View(SupervisorView(State.STARTING, pid), stopped, home.root)
     if found is None:
-        return View(SupervisorView(State.STOPPED), stopped, home.root)
+        why = "Nothing runs here yet: start it with `headrace up`."
+        return View(SupervisorView(State.STOPPED, why=why), stopped, home.root)
     if found.state in (State.STOPPED, State.FAILED):
         failed = {n: PartView(State.FAILED) for n, p in found.parts.items() if p.state == "failed"}
         supervisor = SupervisorView(found.state, why=found.why)

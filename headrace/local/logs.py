@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 SUPERVISOR = "supervisor"
+OWN_ERROR = "headrace: "
 
 
 def last_lines(path: Path, count: int, *, after: int = 0) -> list[str]:
@@ -22,6 +23,13 @@ def last_lines(path: Path, count: int, *, after: int = 0) -> list[str]:
     except FileNotFoundError:
         return []
     return [line.decode(errors="replace").rstrip("\n") for line in found]
+
+
+def last_words(path: Path, count: int, *, after: int = 0) -> list[str]:
+    """Give the last lines; from the error on that a program of ours ended with, if one is there."""
+    lines = last_lines(path, count, after=after)
+    errors = [place for place, line in enumerate(lines) if line.startswith(OWN_ERROR)]
+    return lines[errors[-1] :] if errors else lines
 
 
 def turn_over(path: Path, bytes_max: int) -> None:

@@ -4,6 +4,8 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from headrace.errors import Exit
+
 PROBE_TIMEOUT_S = 2.0
 
 Probe = Callable[[int], None]
@@ -33,7 +35,7 @@ class Part:
     """What the kernel sends when the supervisor is gone."""
     not_as_root: bool = False
     """The program refuses to run as root: see leash.py."""
-    final_exits: frozenset[int] = frozenset()
+    final_exits: frozenset[Exit] = frozenset()
     """Exit codes that another start would not change."""
 
 

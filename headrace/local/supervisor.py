@@ -7,13 +7,14 @@ process to end or for a probe to answer, and send what they saw as an event.
 
 import contextlib
 import queue
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace import config
 from headrace.clock import Clock
-from headrace.errors import HeadraceError
+from headrace.errors import Exit, HeadraceError
 from headrace.local import child, logs
 from headrace.local.child import Child
 from headrace.local.deaths import Deaths
@@ -25,12 +26,17 @@ PROBE_EVERY_S = 0.1
 TICK_S = 5.0
 FORMER_RETRY_S = 0.1
 LAST_LINES = 15
+DISK_FREE_MIN = 16 * 2**20
 
 Report = Callable[[str], None]
 
 
 class StackFailed(HeadraceError):
-    """A part was given up, and the stack was stopped."""
+    """A part was given up, and the stack was stopped; it exits as the part did, if for good."""
+
+    def __init__(self, what: str, *, hint: str, code: Exit = Exit.FAILED) -> None:
+        super().__init__(what, hint=hint)
+        self.exit = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,8 @@ class Runner:
     was_ready: bool = False
     since: float = 0.0
     """When it was started, became ready, or died."""
+    begun: float = 0.0
+    """When its start began, with what is prepared for it."""
     start_at: float | None = None
     """When to start it; None: not now."""
     trouble: str = ""
@@ -172,6 +180,7 @@ class Supervisor:
         return all(runner.was_ready for runner in needed)
 
     def _start(self, runner: Runner) -> None:
+        runner.begun = self.clock.monotonic()
         started = child.spawn(runner.part, self.home, lambda died: self._events.put(Died(died)))
         if started is None:  # a former one's last processes are still going down
             runner.start_at = self.clock.monotonic() + FORMER_RETRY_S
@@ -185,7 +194,7 @@ class Supervisor:
             try:
                 runner.part.probe(started.pid)
             except Exception as error:  # noqa: BLE001 - anything, until the part is ready
-                runner.trouble = str(error)
+                runner.trouble = _in_one_line(error)
             else:
                 self._events.put(BecameReady(started))
                 return
@@ -197,7 +206,7 @@ class Supervisor:
             return  # it died right after its answer: its death is on the way
         now = self.clock.monotonic()
         self.report(
-            f"{runner.part.name:<9} ready     {runner.part.address:<22}{now - runner.since:.1f} s"
+            f"{runner.part.name:<9} ready     {runner.part.address:<22}{now - runner.begun:.1f} s"
         )
         runner.state, runner.since, runner.was_ready = State.READY, now, True
         if all(other.state is State.READY for other in self._runners.values()):
@@ -215,7 +224,7 @@ class Supervisor:
                 continue
             what = f"{runner.part.name} was not ready after {self.limits.ready_timeout_s} s"
             if not runner.was_ready:
-                raise self._failed(runner, f"{what} ({runner.trouble})")
+                raise self._failed(runner, f"{what} ({runner.trouble or 'no answer'})")
             self.report(f"{what}: it is ended and started again")
             runner.since = now
             if runner.child is not None:
@@ -230,29 +239,41 @@ class Supervisor:
         healthy_s = now - runner.since if runner.state is State.READY else 0.0
         delay_s = runner.deaths.next_delay_s(healthy_s)
         if code in runner.part.final_exits:
-            raise self._failed(runner, f"{runner.part.name} cannot run ({ending})")
+            what = f"{runner.part.name} cannot run ({ending})"
+            raise self._failed(runner, what, Exit(code))
         if delay_s is None:
             raise self._failed(
                 runner,
                 f"{runner.part.name} died {runner.deaths.in_a_row} times in a row (last: {ending})",
             )
-        self.report(f"{runner.part.name:<9} died      {ending}; starts again in {delay_s:g} s")
+        self.report(
+            f"{runner.part.name:<9} died      {ending}{self._full_disk()}; "
+            f"starts again in {delay_s:g} s"
+        )
         runner.child, runner.state = None, State.HEALING if runner.was_ready else State.STARTING
         runner.since, runner.start_at = now, now + delay_s
         runner.restarts += 1
         if self._state is State.READY:
             self._state = State.HEALING
 
-    def _failed(self, runner: Runner, what: str) -> StackFailed:
+    def _failed(self, runner: Runner, what: str, code: Exit = Exit.FAILED) -> StackFailed:
         runner.state = State.FAILED
         start = runner.child.log_start if runner.child else 0
-        lines = logs.last_lines(self.home.log(runner.part.name), LAST_LINES, after=start)
+        lines = logs.last_words(self.home.log(runner.part.name), LAST_LINES, after=start)
         told = "; its log is empty" if not lines else "; its last log lines:\n"
         return StackFailed(
-            what + told + "\n".join(f"  | {line}" for line in lines),
+            what + self._full_disk() + told + "\n".join(f"  | {line}" for line in lines),
             hint=f"The stack was stopped. `headrace logs {runner.part.name}` shows more; mend the "
             "cause and run `headrace up` again.",
+            code=code,
         )
+
+    def _full_disk(self) -> str:
+        """Say so where the disk may be why a part died."""
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(self.home.root).free < DISK_FREE_MIN:
+                return f", and the disk of {self.home.root} is full"
+        return ""
 
     # stopping
 
@@ -310,3 +331,9 @@ class Supervisor:
         )
         with contextlib.suppress(OSError):  # a full disk must not stop what runs
             state.write(self.home.state)
+
+
+def _in_one_line(error: Exception) -> str:
+    """Say what a probe met, without hints and without what follows the first line."""
+    said = error.what if isinstance(error, HeadraceError) else str(error)
+    return (said.strip() or type(error).__name__).splitlines()[0].rstrip(":.")
