@@ -7,7 +7,7 @@ a temporary table with the rows that have not yet arrived.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
 import psycopg
@@ -57,7 +57,7 @@ class Answer:
 class Island:
     """Answers queries over one warehouse and the core that feeds it. Safe to share by threads."""
 
-    url: str
+    url: str = field(repr=False)  # it holds a password
     reader: Reader
     catalogue: Catalogue
     timeout_ms: int
