@@ -10,6 +10,7 @@ import shop
 from alone import a_postgres, data_folder
 from psycopg import sql
 
+from api.island import Island
 from migrations import warehouse
 
 
@@ -44,3 +45,8 @@ def store(tmp_path: Path) -> Iterator[shop.Shop]:
     made = shop.Shop(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def island(connection: warehouse.Connection, warehouse_url: str, store: shop.Shop) -> Island:
+    return shop.island_over(warehouse_url, store.reader)

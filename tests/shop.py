@@ -5,10 +5,12 @@ Each tuple goes to the outlet `sales`; one with a negative price to `refunds` as
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from flows import arrived
 
 from api.catalogue import Catalogue
+from api.cut import Freshness
 from api.island import Island
 from etl_procs.batch import Batch
 from etl_procs.core import Core, core_path
@@ -76,3 +78,7 @@ def island_over(
     """Make an island that knows this dataflow, and more."""
     catalogue = Catalogue({known.name: known for known in (flow, *more)})
     return Island(url, reader, catalogue, timeout_ms=timeout_ms, rows_max=rows_max)
+
+
+def ask(island: Island, sql: str, freshness: Freshness = Freshness.STAGED) -> list[tuple[Any, ...]]:
+    return list(island.query(sql, freshness).rows)

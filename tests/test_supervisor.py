@@ -202,7 +202,6 @@ def test_what_a_part_started_ends_with_it(home: Home) -> None:
         until(lambda: is_gone(grandchild), "its own child is gone too")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 def test_no_part_outlives_a_supervisor_that_is_killed(home: Home) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom headrace.local.home import Home\n"

@@ -1,0 +1,172 @@
+"""What the island refuses: before anything is asked, or in PostgreSQL's own words."""
+
+from pathlib import Path
+
+import pytest
+import shop
+from psycopg import sql
+from shop import ask, island_over
+
+from api.cut import Freshness
+from api.errors import NotReady, QueryRefused
+from api.island import Island
+from api.parse import SQL_CHARS_MAX
+from etl_procs.model import Dataflow
+from etl_procs.reader import Reader
+from migrations import warehouse
+
+MAIN, STAGED = Freshness.MAIN, Freshness.STAGED
+
+REFUSED = [
+    ("SELECT 1; DROP TABLE shop.sales", "2 statements"),
+    ("SELECT 1; SELECT 2", "2 statements"),
+    ("", "0 statements"),
+    ("-- nothing", "0 statements"),
+    ("DELETE FROM sales", "not a SELECT"),
+    ("INSERT INTO sales VALUES (1)", "not a SELECT"),
+    ("UPDATE sales SET id = 1", "not a SELECT"),
+    ("DROP TABLE sales", "not a SELECT"),
+    ("COPY sales TO '/tmp/x'", "not a SELECT"),
+    ("COPY (SELECT 1) TO PROGRAM 'id'", "not"),
+    ("EXPLAIN SELECT 1", "not a SELECT"),
+    ("SET statement_timeout = 0", "not a SELECT"),
+    ("SHOW ALL", "not a SELECT"),
+    ("DO $$ BEGIN END $$", "not a SELECT"),
+    ("CALL p()", "not a SELECT"),
+    ("BEGIN", "not a SELECT"),
+    ("VALUES (1)", "not a SELECT"),
+    ("LOCK TABLE sales", "not a SELECT"),
+    ("PREPARE p AS SELECT 1", "not a SELECT"),
+    ("LISTEN x", "not"),
+    ("SELEC 1", "not"),
+    ("SELECT FROM WHERE", "not SQL"),
+    ("SELECT * INTO stolen FROM sales", "INTO"),
+    ("SELECT * FROM sales FOR UPDATE", "row lock"),
+    ("SELECT * FROM sales FOR SHARE SKIP LOCKED", "row lock"),
+    ("WITH x AS (DELETE FROM sales RETURNING *) SELECT * FROM x", "DELETE"),
+    ("WITH x AS (INSERT INTO sales VALUES (1) RETURNING id) SELECT * FROM x", "INSERT"),
+    ("WITH x AS (UPDATE sales SET id = 1 RETURNING id) SELECT * FROM x", "UPDATE"),
+    ("SELECT pg_sleep(10)", "function pg_sleep"),
+    ("SELECT PG_CATALOG.pg_sleep(10)", "DOT"),
+    ('SELECT "pg_sleep"(10)', "pg_sleep"),
+    ("SELECT pg_read_file('/etc/passwd')", "pg_read_file"),
+    ("SELECT pg_ls_dir('/')", "pg_ls_dir"),
+    ("SELECT * FROM pg_ls_dir('/')", "pg_ls_dir"),
+    ("SELECT * FROM ROWS FROM (pg_ls_dir('/')) AS r", "pg_ls_dir"),
+    ("SELECT set_config('statement_timeout', '0', false)", "set_config"),
+    ("SELECT current_setting('data_directory')", "current_setting"),
+    ("SELECT * FROM dblink('host=x', 'SELECT 1') AS t(a int)", "not allowed"),
+    ("SELECT lo_import('/etc/passwd')", "lo_import"),
+    ("SELECT lo_export(1, '/tmp/x')", "lo_export"),
+    ("SELECT query_to_xml('DROP TABLE sales', true, true, '')", "query_to_xml"),
+    ("SELECT table_to_xml('sales', true, true, '')", "table_to_xml"),
+    ("SELECT nextval('s')", "nextval"),
+    ("SELECT repeat('x', 1000000000)", "repeat"),
+    ("SELECT lpad('x', 1000000000)", "not allowed"),
+    ("SELECT generate_series(1, 1000000000)", "function generate_series is not allowed"),
+    ("SELECT 'é', * FROM Generate_Series(1, 9)", "function generate_series is not allowed"),
+    ("SELECT pg_terminate_backend(1)", "pg_terminate_backend"),
+    ("SELECT version()", "version"),
+    ("SELECT current_user", "current_user"),
+    ("SELECT * FROM json_each('{}')", "not allowed"),
+    ("SELECT s.pg_restore_relation_stats FROM sales s", "no column pg_restore_relation_stats"),
+    ("SELECT s.row_to_json FROM sales s", "no column row_to_json"),
+    ("SELECT (s).id FROM sales s", "DOT"),
+    ("SELECT * FROM unknown", "no table unknown"),
+    ("SELECT * FROM information_schema.tables", "no table information_schema.tables"),
+    ("SELECT * FROM pg_catalog.pg_authid", "no table pg_catalog.pg_authid"),
+    ("SELECT * FROM pg_stat_activity", "no table pg_stat_activity"),
+    ("SELECT * FROM headrace.ledger", "no table headrace.ledger"),
+    ("SELECT * FROM pg_temp.staged_0", "no table pg_temp.staged_0"),
+    ("SELECT * FROM staged_0", "no table staged_0"),
+    ("SELECT * FROM LATERAL sales", "LATERAL"),
+    ("SELECT * FROM postgres.shop.sales", "not a plain table"),
+    ("SELECT * FROM sales WITH ORDINALITY", "not a plain table"),
+    ('SELECT * FROM "Sales"', "no table Sales"),
+    ("SELECT * FROM sales TABLESAMPLE SYSTEM (1)", "TABLESAMPLE"),
+    ("SELECT 'sales'::regclass", "catalogue type"),
+    ("SELECT 'x'::xml", "type xml"),
+    ("SELECT CAST('x' AS pg_catalog.regclass)", "not allowed"),
+    ("SELECT $1", "parameter"),
+    ("SELECT :x", "parameter"),
+    ("SELECT E'a\\'b'", "E'...'"),
+    ("SELECT $$a$$", r"\$\$"),
+    ("SELECT U&'\\0041'", "not allowed"),
+    ("SELECT id OPERATOR(pg_catalog.+) 1 FROM sales", "not"),
+    ("SELECT shop.sales.id FROM shop.sales", "named with its schema"),
+    ("SELECT 1 \0", "NUL"),
+    ("SELECT '\ud800'", "surrogate"),
+    ("SELECT " + "(" * 5_000 + "1" + ")" * 5_000, "nested too deeply"),
+    ("SELECT '" + "x" * SQL_CHARS_MAX + "'", "characters"),
+]
+
+
+@pytest.mark.parametrize(("query", "reason"), REFUSED, ids=[query[:40] for query, _ in REFUSED])
+def test_what_is_not_a_known_select_is_refused_before_anything_is_asked(
+    query: str, reason: str
+) -> None:
+    nowhere = island_over("", Reader(Path()))
+    with pytest.raises(QueryRefused, match=reason):
+        nowhere.query(query, STAGED)
+
+
+REFUSED_BY_POSTGRESQL = [
+    ("SELECT xmin FROM sales", "PostgreSQL refuses the query"),
+    ("SELECT ctid FROM sales", "PostgreSQL refuses the query"),
+    ("SELECT nothing FROM sales", 'column "nothing" does not exist'),
+    ("SELECT 1 / 0", "division by zero"),
+    ("SELECT 'a'::bigint", "invalid input syntax"),
+    ("SELECT " + "1 + " * 5_000 + "1", "nested too deeply|stack depth"),
+]
+
+
+def test_what_postgresql_refuses_is_told(island: Island) -> None:
+    for query, reason in REFUSED_BY_POSTGRESQL:
+        with pytest.raises(QueryRefused, match=reason):
+            island.query(query, STAGED)
+
+
+def test_a_refusal_tells_the_place(island: Island) -> None:
+    with pytest.raises(QueryRefused) as caught:
+        island.query("SELECT id,\n  pg_sleep(1) FROM sales", MAIN)
+    assert (caught.value.line, caught.value.column) == (2, 3)
+    with pytest.raises(QueryRefused, match=r"line 1, column 15"):
+        island.query("SELECT * FROM nowhere", MAIN)
+    with pytest.raises(QueryRefused, match=r"neither ON nor USING \(line 2, column 6\)"):
+        island.query("SELECT * FROM sales a\nJOIN sales b", MAIN)
+
+
+def test_a_table_of_two_dataflows_must_be_named_with_its_schema(
+    connection: warehouse.Connection, warehouse_url: str, store: shop.Shop
+) -> None:
+    other = Dataflow("mall")
+    other.outlet("sales", "id INTEGER")
+    island = island_over(warehouse_url, store.reader, other)
+    with pytest.raises(QueryRefused, match="in 2 dataflows"):
+        island.query("SELECT * FROM sales", MAIN)
+    assert ask(island, "SELECT * FROM shop.sales", MAIN) == []
+    with pytest.raises(NotReady, match="no tables of mall yet"):
+        island.query("SELECT * FROM mall.sales", MAIN)
+
+
+def test_nothing_can_be_written_even_if_it_got_past_the_lists(
+    island: Island, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "api.island.render", lambda _: "SELECT pg_catalog.lo_from_bytea(0, 'x'::bytea)"
+    )
+    with pytest.raises(QueryRefused, match="read-only transaction"):
+        island.query("SELECT 1", MAIN)
+
+
+def test_settings_and_functions_of_the_warehouse_do_not_change_the_meaning(
+    island: Island, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell((5, 1.0, None))
+    connection.execute("CREATE FUNCTION public.round(bigint) RETURNS bigint RETURN 42")
+    database = sql.Identifier(connection.info.dbname)
+    alter = "ALTER DATABASE {} SET "
+    connection.execute(sql.SQL(alter + "timezone TO 'Asia/Tokyo'").format(database))
+    connection.execute(sql.SQL(alter + "standard_conforming_strings TO off").format(database))
+    ((rounded, at, text),) = ask(island, r"SELECT round(id), to_timestamp(0), '\' FROM sales")
+    assert (rounded, at.isoformat(), text) == (5, "1970-01-01T00:00:00+00:00", "\\")
