@@ -31,7 +31,7 @@ SIGNAL_SEEN_S = 1.0
 
 
 class Engine:
-    """One engine: a batcher for each dataflow, the core that they feed, and the pusher."""
+    """One engine: a batcher for each stream, the core that they feed, and the pusher."""
 
     def __init__(self, config: Config, dataflows: dict[str, Dataflow], clock: Clock) -> None:
         crash = CrashPoints(config.testing.crash_at)
