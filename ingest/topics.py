@@ -74,10 +74,10 @@ def ensure(bootstrap: str, name: str, partitions: int) -> Topic:
         return _described(client, name)
 
 
-def end_offsets(bootstrap: str, name: str) -> dict[int, int]:
-    """Tell the offset after the last record of each partition; none if there is no topic."""
+def held(bootstrap: str, name: str) -> dict[int, range]:
+    """Tell the offsets that each partition holds; none if there is no topic."""
     with admin(bootstrap) as client:
-        return {p: held.stop for p, held in _described(client, name).partitions.items()}
+        return _described(client, name).partitions
 
 
 def _described(client: KafkaAdminClient, name: str) -> Topic:

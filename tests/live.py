@@ -94,7 +94,8 @@ class Board:
 
     def until_consumed(self, process: "subprocess.Popen[bytes]") -> None:
         """Wait until the core has all of the topic and the warehouse all of the core."""
-        ends = {p: e for p, e in topics.end_offsets(self.parts.bootstrap, self.topic).items() if e}
+        held = topics.held(self.parts.bootstrap, self.topic)
+        ends = {p: offsets.stop for p, offsets in held.items() if offsets.stop}
 
         def consumed() -> bool:
             assert process.poll() is None, self.log()

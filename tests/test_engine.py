@@ -12,9 +12,12 @@ from flows import EXAMPLE
 from live import START_S, Board, Parts
 from waiting import until
 
+from etl_procs import loader
+from etl_procs.core import Core, core_path
 from headrace import config
 from headrace.cli import lags, main
-from headrace.crash import Point
+from headrace.clock import SystemClock
+from headrace.crash import CrashPoints, Point
 from headrace.errors import HeadraceError
 from ingest.batcher import refuse_lost
 from ingest.topics import Topic
@@ -114,6 +117,22 @@ def test_lag_is_what_the_log_has_and_the_ledgers_have_not(board: Board) -> None:
     with board.engine(warehouse__url="postgresql://127.0.0.1:1/nowhere"):
         until(lambda: lags.tuples(loaded, board.parts.bootstrap) == 0, START_S, board.log)
         assert lags.rows(loaded) == 7 - 1
+
+
+def test_what_was_deleted_before_it_was_ever_read_is_no_lag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {"home": str(tmp_path), "flows": str(EXAMPLE)}
+    loaded = config.load(flags, environment={}).config
+    flow = loader.load([EXAMPLE])["leaderboard"]
+    core = Core(core_path(tmp_path), clock=SystemClock(), crash=CrashPoints())
+    core.prepare([flow])
+    core.close()
+    partitions = {0: range(5, 9), 1: range(7, 7)}
+    monkeypatch.setattr("ingest.topics.held", lambda *_: partitions)
+    assert lags.tuples(loaded, "") == 4
+    del partitions[0]
+    lags.until_taken(loaded, flow.streams["votes"], "")
 
 
 def test_a_procedure_that_fails_stops_the_engine_with_its_name(board: Board) -> None:

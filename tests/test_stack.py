@@ -319,6 +319,15 @@ def test_what_was_never_started_has_a_status_too(fresh: Stack) -> None:
     assert fresh.run("reset", "--yes")[0] == Exit.OK
 
 
+@pytest.mark.parametrize("text", ["", "{}", '{"pid": 1'])
+def test_a_state_file_that_cannot_be_read_is_as_none(fresh: Stack, text: str) -> None:
+    fresh.home.create()
+    fresh.home.state.write_text(text)
+    code, told = fresh.run("status")
+    assert code == Exit.NOT_RUNNING
+    assert "start it with `headrace up`" in told
+
+
 def test_logs_shows_last_lines_and_follows_a_log_that_is_turned_over(fresh: Stack) -> None:
     fresh.home.create()
     log = fresh.home.log("api")

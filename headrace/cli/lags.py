@@ -21,10 +21,10 @@ def tuples(config: Config, bootstrap: str) -> int | None:
 
     def waiting(snapshot: Snapshot, flow: Dataflow) -> int:
         return sum(
-            end - done.get(partition, 0)
+            held.stop - done.get(partition, held.start)
             for stream in flow.streams.values()
             for done in [snapshot.positions(flow.name, stream.topic)]
-            for partition, end in topics.end_offsets(bootstrap, stream.topic).items()
+            for partition, held in topics.held(bootstrap, stream.topic).items()
         )
 
     return _counted(config, waiting)
@@ -37,13 +37,13 @@ def rows(config: Config) -> int | None:
 
 def until_taken(config: Config, stream: Stream, bootstrap: str) -> None:
     """Return when the core has taken all that is in a stream's topic now."""
-    ends = topics.end_offsets(bootstrap, stream.topic)
+    partitions = topics.held(bootstrap, stream.topic)
     reader = Reader(core_path(config.home))
     before, deadline = None, 0.0
     while True:
         with reader.snapshot() as snapshot:
             done = snapshot.positions(stream.dataflow, stream.topic)
-        if all(done.get(partition, 0) >= end for partition, end in ends.items()):
+        if all(done.get(p, held.start) >= held.stop for p, held in partitions.items()):
             return
         if done != before:
             before, deadline = done, time.monotonic() + STUCK_S

@@ -68,16 +68,16 @@ class StackState:
 
 
 def read(home: Home) -> StackState | None:
-    """Read what the last supervisor wrote, if there was one."""
+    """Read what the last supervisor wrote, if there was one and it can be read."""
     try:
         found = json.loads(home.state.read_text())
-    except FileNotFoundError:
-        return None
-    parts = {
-        name: PartState(**part | {"state": State(part["state"])})
-        for name, part in found["parts"].items()
-    }
-    return StackState(**found | {"state": State(found["state"]), "parts": parts})
+        parts = {
+            name: PartState(**part | {"state": State(part["state"])})
+            for name, part in found["parts"].items()
+        }
+        return StackState(**found | {"state": State(found["state"]), "parts": parts})
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return None  # derived: the next supervisor writes it anew
 
 
 def running(home: Home) -> StackState | None:
