@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from api.errors import QueryRefused
-from etl_procs.model import Dataflow, Outlet
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Outlet
 
 
 class Catalogue:

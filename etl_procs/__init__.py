@@ -5,7 +5,39 @@ May import the kernel, nothing else of Headrace.
 """
 
 from etl_procs.batch import Batch, Row
-from etl_procs.model import Dataflow, Outlet, Procedure, Stream, Table
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Aggregate, Call, Outlet, Procedure, Stream, Table, Trigger, Window
+from etl_procs.rules import (
+    Missing,
+    OnTimeout,
+    by_count,
+    by_interval,
+    by_punctuation,
+    last_batches,
+    last_interval,
+    last_tuples,
+)
 from etl_procs.transaction import Transaction
 
-__all__ = ["Batch", "Dataflow", "Outlet", "Procedure", "Row", "Stream", "Table", "Transaction"]
+__all__ = [
+    "Aggregate",
+    "Batch",
+    "Call",
+    "Dataflow",
+    "Missing",
+    "OnTimeout",
+    "Outlet",
+    "Procedure",
+    "Row",
+    "Stream",
+    "Table",
+    "Transaction",
+    "Trigger",
+    "Window",
+    "by_count",
+    "by_interval",
+    "by_punctuation",
+    "last_batches",
+    "last_interval",
+    "last_tuples",
+]

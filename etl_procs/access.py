@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from etl_procs.errors import AccessDenied, CoreError
-from etl_procs.model import Procedure, Value
+from etl_procs.model import Procedure
+from etl_procs.rules import Value
 
 Parameters = Sequence[Value] | Mapping[str, Value]
 

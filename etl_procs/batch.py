@@ -1,14 +1,15 @@
 """Batches: what arrives from ingest, and the atomic batch that a procedure is given."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl_procs.model import Stream, Value
+from etl_procs.model import Stream
+from etl_procs.rules import Value
 
-PARTITION, OFFSET, VALUE, REASON = "_partition", "_offset", "_value", "_reason"
+PARTITION, OFFSET, VALUE, REASON, MARK = "_partition", "_offset", "_value", "_reason", "_mark"
 
 ARRIVAL = pa.schema(
     [
@@ -16,25 +17,28 @@ ARRIVAL = pa.schema(
         pa.field(OFFSET, pa.int64(), nullable=False),
         pa.field(VALUE, pa.binary()),
         pa.field(REASON, pa.string()),
+        pa.field(MARK, pa.int64()),
     ]
 )
-"""What ingest puts before a stream's own columns: the tuple's position in the stream's topic, its
-bytes as they came, and why it could not be decoded (null when it could)."""
+"""What ingest puts before a stream's own columns: the record's position in the stream's topic, its
+bytes as they came, why it could not be decoded (null when it could), and, if it is no tuple but a
+punctuation, the id of the batch that it ends."""
+
+Tuple = tuple[Value, ...]
 
 
 class Row(dict[str, Value]):
     """One tuple of a batch, by column name."""
 
-    __slots__ = ("index",)
+    __slots__ = ("index", "stream")
 
-    def __init__(self, values: Mapping[str, Value], index: int) -> None:
-        super().__init__(values)
-        self.index = index
+    index: int
+    stream: str
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Tuples of one stream as ingest hands them over, decoded or not."""
+    """Records of one border stream as ingest hands them over, decoded or not."""
 
     stream: Stream
     tuples: pa.Table
@@ -55,36 +59,108 @@ class Arrived:
         order = [(PARTITION, "ascending"), (OFFSET, "ascending")]
         return Arrived(self.stream, self.tuples.filter(keep).sort_by(order))
 
-    def next_positions(self) -> dict[int, int]:
-        """Tell the next offset of each partition, once these tuples are done."""
-        last = self.tuples.group_by(PARTITION).aggregate([(OFFSET, "max")])
-        return {
-            row[PARTITION]: row[f"{OFFSET}_max"] + 1
-            for row in last.select([PARTITION, f"{OFFSET}_max"]).to_pylist()
-        }
-
-    def decoded(self) -> pa.Table:
-        """Give the tuples that could be decoded."""
-        return self.tuples.filter(pc.is_null(self.tuples[REASON]))
-
-    def undecoded(self) -> pa.Table:
-        """Give the tuples that could not be decoded."""
-        return self.tuples.filter(pc.is_valid(self.tuples[REASON]))
-
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """An atomic batch: tuples of one stream under one id, processed as a unit."""
+class Position:
+    """Where a tuple came from: its place in Kafka, and its bytes."""
 
-    stream: Stream
-    id: int
-    table: pa.Table
+    partition: int
+    offset: int
+    value: bytes | None
+
+
+Origin = Callable[[int], Position | None]
+"""Finds where the tuple of an index came from; None for one that was filled in."""
+
+
+class Batch:
+    """An atomic batch: tuples of one stream under one id, processed as a unit.
+
+    It holds rows or an Arrow table, whichever it was made from, and makes the other when asked.
+    """
+
+    __slots__ = ("_origin", "_table", "_tuples", "id", "stream")
+
+    def __init__(
+        self,
+        stream: Stream,
+        id: int,
+        *,
+        tuples: list[Tuple] | None = None,
+        table: pa.Table | None = None,
+        origin: Origin | None = None,
+    ) -> None:
+        assert tuples is not None or table is not None
+        self.stream = stream
+        self.id = id
+        self._tuples = tuples
+        self._table = table
+        self._origin = origin
+
+    @property
+    def table(self) -> pa.Table:
+        """Its tuples as an Arrow table."""
+        if self._table is None:
+            self._table = table_of(self._tuples or [], self.stream.columns.arrow)
+        return self._table
+
+    @property
+    def tuples(self) -> list[Tuple]:
+        """Its tuples as Python's, in the order of the stream's columns."""
+        if self._tuples is None:
+            self._tuples = tuples_of(self._table)
+        return self._tuples
 
     def __len__(self) -> int:
         """Count its tuples."""
-        return int(self.table.num_rows)
+        if self._tuples is None:
+            assert self._table is not None
+            return int(self._table.num_rows)
+        return len(self._tuples)
 
     def rows(self) -> Iterator[Row]:
-        """Give the tuples one by one, in order."""
-        for index, values in enumerate(self.table.to_pylist()):
-            yield Row(values, index)
+        """Give the tuples one by one, in order, by column name."""
+        names, stream = self.stream.columns.names, self.stream.name
+        for index, values in enumerate(self.tuples):
+            row = Row(zip(names, values, strict=True))
+            row.index = index
+            row.stream = stream
+            yield row
+
+    def position(self, index: int) -> Position | None:
+        """Tell where a tuple came from; None for one that a procedure made."""
+        return self._origin(index) if self._origin else None
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What one border stream gives to a round: its batch, and what became of the log before it."""
+
+    batch: Batch
+    undecoded: pa.Table | None
+    """The records that could not be decoded, with the columns of ARRIVAL."""
+    positions: Mapping[int, int]
+    """The next offset of each partition that it moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Batch r of every border stream of a dataflow."""
+
+    id: int
+    inputs: tuple[Input, ...]
+    """One for each border stream, in the order of their declaration."""
+    epoch: int | None = None
+    """The interval of event time that it ends, where batches are cut by it."""
+
+
+def table_of(tuples: Iterable[Tuple], schema: pa.Schema) -> pa.Table:
+    """Make an Arrow table of tuples that fit its schema."""
+    columns = list(zip(*tuples, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def tuples_of(table: pa.Table) -> list[Tuple]:
+    """Make tuples of an Arrow table."""
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -6,7 +6,7 @@ then tells their names and types. The dialect is thereby exactly the one that wi
 
 import re
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import pyarrow as pa
@@ -54,18 +54,14 @@ class Columns:
 
     sql: str
     columns: tuple[Column, ...]
+    names: tuple[str, ...] = field(init=False, compare=False)
+    arrow: pa.Schema = field(init=False, compare=False, repr=False)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Their names, in order."""
-        return tuple(column.name for column in self.columns)
-
-    @property
-    def arrow(self) -> pa.Schema:
-        """Their Arrow schema."""
-        return pa.schema(
-            [pa.field(c.name, c.type.arrow, nullable=not c.required) for c in self.columns]
-        )
+    def __post_init__(self) -> None:
+        # Once, because they are asked for with every batch.
+        object.__setattr__(self, "names", tuple(column.name for column in self.columns))
+        fields = [pa.field(c.name, c.type.arrow, nullable=not c.required) for c in self.columns]
+        object.__setattr__(self, "arrow", pa.schema(fields))
 
 
 def check_name(name: str, of: str) -> str:

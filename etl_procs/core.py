@@ -23,7 +23,8 @@ from etl_procs.errors import (
     line_of,
     primary_code,
 )
-from etl_procs.model import Dataflow, Procedure, Table
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Procedure, Table
 from etl_procs.transaction import Transaction
 from headrace.clock import Clock
 from headrace.crash import CrashPoints, Point

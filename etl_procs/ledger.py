@@ -8,7 +8,8 @@ import sqlite3
 from collections.abc import Mapping
 
 from etl_procs.errors import CoreError, DefinitionChanged, Superseded
-from etl_procs.model import Dataflow, Procedure
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Procedure
 
 ENTER = "INSERT OR IGNORE INTO headrace_ledger VALUES (:dataflow, :procedure, 0)"
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from etl_procs.errors import line_of
-from etl_procs.model import Dataflow, Stream
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Stream
 from headrace.errors import DefinitionError, HeadraceError
 
 

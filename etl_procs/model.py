@@ -1,34 +1,36 @@
-"""What a user declares: a dataflow, its streams, tables, outlets and procedures.
+"""The model: streams, tables, windows, outlets, and the routines between them, as values.
 
-Definitions are checked when they are made, and the message names the fix.
+Users make them through `Dataflow`, which checks them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from etl_procs.columns import Columns, check_name, parse_table, parse_tuple
-from headrace.errors import DefinitionError
+from etl_procs.columns import Columns
+from etl_procs.rules import Extent, Rule, Value
 
-if TYPE_CHECKING:
-    from etl_procs.batch import Batch
-    from etl_procs.transaction import Transaction
-
-Body = Callable[["Transaction", "Batch"], None]
-Value = int | float | str | None
+Body = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An ordered, append-only sequence of tuples; this one comes from outside, through Kafka."""
+    """An ordered, append-only sequence of tuples.
+
+    A border stream comes from outside, through Kafka, and is cut into batches by a rule. An
+    interior stream is given by a procedure, batch by batch, and has no rule.
+    """
 
     dataflow: str
     name: str
     columns: Columns
+    batches: Rule | None = None
+    key: str = ""
+    """The column by which tuples are divided among the partitions of the core."""
 
     @property
     def topic(self) -> str:
-        """The Kafka topic whose records are its tuples."""
+        """The Kafka topic whose records are a border stream's tuples."""
         return f"{self.dataflow}.{self.name}"
 
 
@@ -42,12 +44,41 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet:
-    """Rows on their way to a warehouse table; they are appended there, batch by batch."""
+class Window:
+    """The recent part of what one procedure puts into it; nobody else sees it."""
 
     dataflow: str
     name: str
     columns: Columns
+    extent: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Counts and sums over a window, by key, kept as its tuples come and go."""
+
+    name: str
+    window: Window
+    by: tuple[str, ...]
+    values: tuple[tuple[str, str], ...]
+    """(name, the column that is summed); an empty column: tuples are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Rows on their way to a warehouse table, batch by batch.
+
+    Without a key they are appended there. With one, a row replaces the one of the same key.
+    """
+
+    dataflow: str
+    name: str
+    columns: Columns
+    key: tuple[str, ...] = ()
+
+
+Given = Stream | Window | Outlet
+"""What a routine may emit into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,104 +88,49 @@ class Procedure:
     dataflow: str
     name: str
     body: Body
-    takes: Stream
+    takes: tuple[Stream, ...]
     reads: tuple[Table, ...]
     writes: tuple[Table, ...]
-    gives: tuple[Outlet, ...]
+    gives: tuple[Given, ...]
+    was: str = ""
+    """The name that it had before, whose place in the ledger it takes."""
 
 
-@dataclass(slots=True)
-class Dataflow:
-    """Streams, tables, outlets and the procedure between them, under one name.
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """User code that runs inside a transaction: when a stream is given tuples, a window slides."""
 
-    Its name is also the schema of its outlets' tables in the warehouse, and the first half of
-    its streams' topics.
-    """
-
+    dataflow: str
     name: str
-    streams: dict[str, Stream] = field(default_factory=dict, init=False)
-    tables: dict[str, Table] = field(default_factory=dict, init=False)
-    outlets: dict[str, Outlet] = field(default_factory=dict, init=False)
-    procedures: dict[str, Procedure] = field(default_factory=dict, init=False)
+    body: Body
+    on: Stream | Window
+    reads: tuple[Table, ...]
+    writes: tuple[Table, ...]
+    gives: tuple[Given, ...]
 
-    def __post_init__(self) -> None:
-        check_name(self.name, "dataflow")
 
-    def stream(self, name: str, columns: str) -> Stream:
-        """Declare a stream of tuples from outside; `columns` as in CREATE TABLE."""
-        of = self._new("stream", name, self.streams)
-        made = Stream(self.name, name, parse_tuple(columns, of))
-        self.streams[name] = made
-        return made
+@dataclass(frozen=True, slots=True)
+class Call:
+    """User code that a client runs as a transaction, with arguments and a result."""
 
-    def table(self, name: str, columns: str, rows: Iterable[Sequence[Value]] = ()) -> Table:
-        """Declare a table of the core, and the rows that it has when it is first made."""
-        of = self._new("table", name, self.tables)
-        parsed = parse_table(columns, of)
-        first = tuple(tuple(row) for row in rows)
-        for row in first:
-            if len(row) != len(parsed.columns):
-                raise DefinitionError(
-                    f"{of}: the row {row} has {len(row)} values for {len(parsed.columns)} columns",
-                    hint=f"Give one value for each of {', '.join(parsed.names)}.",
-                )
-        made = Table(name, parsed, first)
-        self.tables[name] = made
-        return made
+    dataflow: str
+    name: str
+    body: Body
+    arguments: Columns
+    returns: Columns
+    reads: tuple[Table, ...]
+    writes: tuple[Table, ...]
+    key: str = ""
+    """The argument that names the partition of the core."""
 
-    def outlet(self, name: str, columns: str) -> Outlet:
-        """Declare an outlet: a warehouse table of this name, in the schema of the dataflow."""
-        of = self._new("outlet", name, self.outlets)
-        made = Outlet(self.name, name, parse_tuple(columns, of))
-        self.outlets[name] = made
-        return made
 
-    def procedure(
-        self,
-        *,
-        takes: Stream,
-        reads: Sequence[Table] = (),
-        writes: Sequence[Table] = (),
-        gives: Sequence[Outlet] = (),
-    ) -> Callable[[Body], Body]:
-        """Declare the decorated function as a procedure.
+Routine = Procedure | Trigger | Call
 
-        It runs once for each batch of the stream it `takes`, in order. It may read the tables
-        in `reads` and `writes`, change those in `writes`, and emit into the outlets in `gives`.
-        """
 
-        def declare(body: Body) -> Body:
-            name = body.__name__
-            of = self._new("procedure", name, self.procedures)
-            self._own(of, "takes", takes, self.streams)
-            for outlet in gives:
-                self._own(of, "gives", outlet, self.outlets)
-            self.procedures[name] = Procedure(
-                self.name, name, body, takes, tuple(reads), tuple(writes), tuple(gives)
-            )
-            return body
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A migration of a table's rows that a user wrote: from the columns that it had."""
 
-        return declare
-
-    def check(self) -> None:
-        """Refuse a dataflow that could not run; called when it is loaded."""
-        if len(self.streams) != 1 or len(self.procedures) != 1:
-            raise DefinitionError(
-                f"dataflow {self.name} has {len(self.streams)} streams and "
-                f"{len(self.procedures)} procedures",
-                hint="A dataflow has one stream and one procedure that takes it.",
-            )
-
-    def _new(self, kind: str, name: str, existing: Mapping[str, object]) -> str:
-        of = f"{kind} {self.name}.{name}"
-        check_name(name, of)
-        if name in existing:
-            raise DefinitionError(f"{of} is declared twice", hint="Give one of them another name.")
-        return of
-
-    def _own(self, of: str, how: str, thing: Stream | Outlet, mine: Mapping[str, object]) -> None:
-        if mine.get(thing.name) is not thing:
-            raise DefinitionError(
-                f"{of} {how} {thing.name}, which dataflow {self.name} does not declare",
-                hint=f"Declare it on the same Dataflow object: {self.name}.",
-            )
+    table: Table
+    was: Columns
+    body: Body

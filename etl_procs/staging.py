@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from etl_procs.errors import DefinitionChanged
-from etl_procs.model import Dataflow, Outlet
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Outlet
 from headrace import arrow
 
 INSERT = """\

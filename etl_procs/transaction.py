@@ -10,7 +10,8 @@ from etl_procs.access import Parameters
 from etl_procs.batch import Row
 from etl_procs.columns import Columns
 from etl_procs.errors import OF_THE_MACHINE, CoreError, primary_code
-from etl_procs.model import Outlet, Procedure, Value
+from etl_procs.model import Outlet, Procedure
+from etl_procs.rules import Value
 
 
 def _is_text(type_: pa.DataType) -> bool:

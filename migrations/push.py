@@ -18,7 +18,8 @@ from typing import LiteralString
 from psycopg import sql
 
 from etl_procs.columns import Type
-from etl_procs.model import Dataflow, Outlet
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Outlet
 from etl_procs.reader import Reader, Snapshot
 from headrace.crash import CrashPoints, Point
 from migrations import ledger

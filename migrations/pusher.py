@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from etl_procs.model import Dataflow
+from etl_procs.dataflow import Dataflow
 from headrace.clock import Clock
 from migrations import warehouse
 from migrations.errors import Away

@@ -7,7 +7,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from etl_procs.columns import Type
-from etl_procs.model import Dataflow, Outlet
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Outlet
 from headrace.errors import ConfigError
 from migrations import ledger
 from migrations.errors import Drift, translated

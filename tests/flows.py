@@ -6,7 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from etl_procs.batch import ARRIVAL, Arrived
-from etl_procs.model import Dataflow, Stream
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Stream
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "leaderboard.py"
 

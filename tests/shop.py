@@ -14,7 +14,7 @@ from api.cut import Freshness
 from api.island import Island
 from etl_procs.batch import Batch
 from etl_procs.core import Core, core_path
-from etl_procs.model import Dataflow
+from etl_procs.dataflow import Dataflow
 from etl_procs.reader import Reader
 from etl_procs.transaction import Transaction
 from headrace.clock import SystemClock

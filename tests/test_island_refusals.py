@@ -11,7 +11,7 @@ from api.cut import Freshness
 from api.errors import NotReady, QueryRefused
 from api.island import Island
 from api.parse import SQL_CHARS_MAX
-from etl_procs.model import Dataflow
+from etl_procs.dataflow import Dataflow
 from etl_procs.reader import Reader
 from migrations import warehouse
 

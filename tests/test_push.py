@@ -15,7 +15,7 @@ import pytest
 import shop
 from waiting import until
 
-from etl_procs.model import Dataflow
+from etl_procs.dataflow import Dataflow
 from headrace.clock import SystemClock
 from headrace.crash import Point
 from headrace.errors import ConfigError, NotRunning, Refused

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from etl_procs.batch import Arrived
 from etl_procs.core import Core, core_path
-from etl_procs.model import Dataflow, Procedure
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Procedure
 from etl_procs.reader import Reader
 from headrace.clock import Clock
 from headrace.config import Config

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from etl_procs import loader
 from etl_procs.core import core_path
-from etl_procs.model import Dataflow, Stream
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Stream
 from etl_procs.reader import Reader, Snapshot
 from headrace.config import Config
 from headrace.errors import HeadraceError, NotRunning

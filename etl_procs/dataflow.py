@@ -1,0 +1,320 @@
+"""The dataflow: what a user declares, checked as it is declared; the message names the fix."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from etl_procs import graph
+from etl_procs.columns import Columns, Type, check_name, parse_table, parse_tuple
+from etl_procs.model import (
+    Aggregate,
+    Call,
+    Given,
+    Outlet,
+    Procedure,
+    Step,
+    Stream,
+    Table,
+    Trigger,
+    Window,
+)
+from etl_procs.rules import ByInterval, Extent, LastInterval, Rule, Value
+from headrace.errors import DefinitionError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+AGGREGATE = re.compile(r"\s*(?:count\(\s*\*\s*\)|sum\(\s*(?P<column>[a-z_0-9]+)\s*\))\s*")
+
+
+@dataclass(slots=True)
+class Dataflow:
+    """Streams, tables, windows, outlets and the procedures between them, under one name.
+
+    Its name is also the schema of its outlets' tables in the warehouse, and the first half of
+    its streams' topics.
+    """
+
+    name: str
+    streams: dict[str, Stream] = field(default_factory=dict, init=False)
+    tables: dict[str, Table] = field(default_factory=dict, init=False)
+    windows: dict[str, Window] = field(default_factory=dict, init=False)
+    aggregates: dict[str, Aggregate] = field(default_factory=dict, init=False)
+    outlets: dict[str, Outlet] = field(default_factory=dict, init=False)
+    procedures: dict[str, Procedure] = field(default_factory=dict, init=False)
+    triggers: dict[str, Trigger] = field(default_factory=dict, init=False)
+    calls: dict[str, Call] = field(default_factory=dict, init=False)
+    nests: list[tuple[str, ...]] = field(default_factory=list, init=False)
+    steps: list[Step] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "dataflow")
+
+    def stream(
+        self, name: str, columns: str, *, batches: Rule | None = None, key: str = ""
+    ) -> Stream:
+        """Declare a stream; `columns` as in CREATE TABLE.
+
+        One that comes from outside needs a rule for its `batches`; one that a procedure gives has
+        none. `key` is the column that divides its tuples among the core's partitions.
+        """
+        of = self._new("stream", name, self.streams)
+        parsed = parse_tuple(columns, of)
+        if isinstance(batches, ByInterval):
+            _event_time(of, batches.column, parsed)
+        if key:
+            _column(of, key, parsed)
+        made = Stream(self.name, name, parsed, batches, key)
+        self.streams[name] = made
+        return made
+
+    def table(self, name: str, columns: str, rows: Iterable[Sequence[Value]] = ()) -> Table:
+        """Declare a table of the core, and the rows that it has when it is first made."""
+        of = self._new("table", name, self.tables, self.windows, self.aggregates)
+        parsed = parse_table(columns, of)
+        first = tuple(tuple(row) for row in rows)
+        for row in first:
+            if len(row) != len(parsed.columns):
+                raise DefinitionError(
+                    f"{of}: the row {row} has {len(row)} values for {len(parsed.columns)} columns",
+                    hint=f"Give one value for each of {', '.join(parsed.names)}.",
+                )
+        made = Table(name, parsed, first)
+        self.tables[name] = made
+        return made
+
+    def window(self, name: str, columns: str, extent: Extent) -> Window:
+        """Declare a window; the one procedure that gives it may read it, as a table of its name."""
+        of = self._new("window", name, self.tables, self.windows, self.aggregates)
+        parsed = parse_tuple(columns, of)
+        if isinstance(extent, LastInterval):
+            _event_time(of, extent.column, parsed)
+        made = Window(self.name, name, parsed, extent)
+        self.windows[name] = made
+        return made
+
+    def aggregate(
+        self, name: str, window: Window, *, by: str | Sequence[str] = (), **values: str
+    ) -> Aggregate:
+        """Declare counts and sums over a window: by="state", votes="count(*)", spent="sum(price)".
+
+        It is a table of this name, private as the window is, and kept as tuples come and go.
+        """
+        of = self._new("aggregate", name, self.tables, self.windows, self.aggregates)
+        self._own(of, "is over", window, self.windows)
+        keys = (by,) if isinstance(by, str) else tuple(by)
+        for key in keys:
+            _column(of, key, window.columns)
+        parsed = tuple((check_name(n, of), _summed(of, v, window)) for n, v in values.items())
+        if not parsed:
+            raise DefinitionError(f"{of} has no values", hint='Give one: votes="count(*)".')
+        made = Aggregate(name, window, keys, parsed)
+        self.aggregates[name] = made
+        return made
+
+    def outlet(self, name: str, columns: str, *, key: str | Sequence[str] = ()) -> Outlet:
+        """Declare an outlet: a warehouse table of this name, in the schema of the dataflow.
+
+        Without a `key` its rows are appended; with one, they are upserted and deleted by it.
+        """
+        of = self._new("outlet", name, self.outlets)
+        parsed = parse_tuple(columns, of)
+        keys = (key,) if isinstance(key, str) and key else tuple(key)
+        for column in keys:
+            if not _column(of, column, parsed).required:
+                raise DefinitionError(
+                    f"{of}: its key {column} may be NULL", hint=f"Declare {column} NOT NULL."
+                )
+        made = Outlet(self.name, name, parsed, keys)
+        self.outlets[name] = made
+        return made
+
+    def procedure(
+        self,
+        *,
+        takes: Stream | Sequence[Stream],
+        reads: Sequence[Table] = (),
+        writes: Sequence[Table] = (),
+        gives: Sequence[Given] = (),
+        was: str = "",
+    ) -> Callable[[F], F]:
+        """Declare the decorated function as a procedure: body(tx, batch), a batch for each stream.
+
+        It runs once for each batch of the streams it `takes`, in order. It may read the tables
+        in `reads` and `writes`, change those in `writes`, and emit into the streams, windows and
+        outlets in `gives`. `was` is the name it had before, if it was renamed.
+        """
+
+        def declare(body: F) -> F:
+            name = body.__name__
+            of = self._new("procedure", name, self.procedures, self.triggers, self.calls)
+            taken = (takes,) if isinstance(takes, Stream) else tuple(takes)
+            if not taken:
+                raise DefinitionError(f"{of} takes nothing", hint="Give it a stream: takes=[...].")
+            for stream in taken:
+                self._own(of, "takes", stream, self.streams)
+            self._own_all(of, gives)
+            self.procedures[name] = Procedure(
+                self.name, name, body, taken, tuple(reads), tuple(writes), tuple(gives), was
+            )
+            return body
+
+        return declare
+
+    def trigger(
+        self,
+        *,
+        on: Stream | Window,
+        reads: Sequence[Table] = (),
+        writes: Sequence[Table] = (),
+        gives: Sequence[Given] = (),
+    ) -> Callable[[F], F]:
+        """Declare the decorated function as work inside a transaction.
+
+        On a stream: body(tx, batch), with the tuples that were just given to it. On a window:
+        body(tx), after each slide. What it does commits, or fails, with the procedure.
+        """
+
+        def declare(body: F) -> F:
+            name = body.__name__
+            of = self._new("trigger", name, self.procedures, self.triggers, self.calls)
+            mine: Mapping[str, object] = self.streams if isinstance(on, Stream) else self.windows
+            self._own(of, "is on", on, mine)
+            self._own_all(of, gives)
+            self.triggers[name] = Trigger(
+                self.name, name, body, on, tuple(reads), tuple(writes), tuple(gives)
+            )
+            return body
+
+        return declare
+
+    def call(
+        self,
+        *,
+        arguments: str = "",
+        returns: str = "",
+        reads: Sequence[Table] = (),
+        writes: Sequence[Table] = (),
+        key: str = "",
+    ) -> Callable[[F], F]:
+        """Declare the decorated function as a call that clients make: body(tx, **arguments).
+
+        It runs as one transaction, serializable with every batch, and returns rows of `returns`.
+        `key` is the argument that names the partition, where the core has several.
+        """
+
+        def declare(body: F) -> F:
+            name = body.__name__
+            of = self._new("call", name, self.procedures, self.triggers, self.calls)
+            taken = parse_tuple(arguments, of) if arguments else Columns("", ())
+            given = parse_tuple(returns, of) if returns else Columns("", ())
+            if key:
+                _column(of, key, taken)
+            self.calls[name] = Call(
+                self.name, name, body, taken, given, tuple(reads), tuple(writes), key
+            )
+            return body
+
+        return declare
+
+    def nest(self, *bodies: Callable[..., Any]) -> None:
+        """Make one group of procedures: they commit as one, and nobody comes in between."""
+        names = []
+        for body in bodies:
+            name = body.__name__
+            if name not in self.procedures or self.procedures[name].body is not body:
+                raise DefinitionError(
+                    f"dataflow {self.name} nests {name}, which is none of its procedures",
+                    hint="Nest the functions that @procedure decorates.",
+                )
+            if any(name in nest for nest in self.nests) or name in names:
+                raise DefinitionError(
+                    f"procedure {self.name}.{name} is nested twice",
+                    hint="A procedure belongs to one group.",
+                )
+            names.append(name)
+        self.nests.append(tuple(names))
+
+    def migration(self, table: Table, *, was: str) -> Callable[[F], F]:
+        """Declare how a table's rows come over from the columns it had: body(tx).
+
+        It reads `<table>_was`, which holds the old rows, and writes the new table. It runs once,
+        when the core is opened and holds the table as it was.
+        """
+        of = f"migration of table {self.name}.{table.name}"
+        self._own(of, "fills", table, self.tables)
+
+        def declare(body: F) -> F:
+            self.steps.append(Step(table, parse_table(was, of), body))
+            return body
+
+        return declare
+
+    def check(self) -> None:
+        """Refuse a dataflow that could not run; called when it is loaded."""
+        graph.check(self)
+
+    @property
+    def borders(self) -> tuple[Stream, ...]:
+        """Give the streams that come from outside."""
+        return tuple(stream for stream in self.streams.values() if stream.batches is not None)
+
+    def _new(self, kind: str, name: str, *existing: Mapping[str, object]) -> str:
+        of = f"{kind} {self.name}.{name}"
+        check_name(name, of)
+        if any(name in names for names in existing):
+            raise DefinitionError(f"{of} is declared twice", hint="Give one of them another name.")
+        return of
+
+    def _own(self, of: str, how: str, thing: Given | Table, mine: Mapping[str, object]) -> None:
+        if mine.get(thing.name) is not thing:
+            raise DefinitionError(
+                f"{of} {how} {thing.name}, which dataflow {self.name} does not declare",
+                hint=f"Declare it on the same Dataflow object: {self.name}.",
+            )
+
+    def _own_all(self, of: str, gives: Sequence[Given]) -> None:
+        declared: dict[type, Mapping[str, object]] = {
+            Stream: self.streams,
+            Window: self.windows,
+            Outlet: self.outlets,
+        }
+        for thing in gives:
+            self._own(of, "gives", thing, declared[type(thing)])
+
+
+def _column(of: str, name: str, columns: Columns) -> Any:
+    for column in columns.columns:
+        if column.name == name:
+            return column
+    raise DefinitionError(
+        f"{of} has no column {name}", hint=f"Its columns are: {', '.join(columns.names)}."
+    )
+
+
+def _event_time(of: str, name: str, columns: Columns) -> None:
+    column = _column(of, name, columns)
+    if column.type is not Type.INTEGER or not column.required:
+        raise DefinitionError(
+            f"{of}: the event time {name} is {column.type.value}"
+            + ("" if column.required else ", and may be NULL"),
+            hint=f"Declare it {name} INTEGER NOT NULL: milliseconds since 1970, for example.",
+        )
+
+
+def _summed(of: str, value: str, window: Window) -> str:
+    found = AGGREGATE.fullmatch(value)
+    if not found:
+        raise DefinitionError(
+            f"{of}: {value!r} cannot be kept as tuples come and go",
+            hint="Use count(*) or sum(column); others are a query over the window.",
+        )
+    name = found["column"] or ""
+    if name:
+        column = _column(of, name, window.columns)
+        if column.type is not Type.INTEGER:
+            raise DefinitionError(
+                f"{of}: sum({name}) of {column.type.value} is not exact when tuples leave again",
+                hint="Sum an INTEGER column (cents, thousandths), or query the window.",
+            )
+    return name

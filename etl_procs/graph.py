@@ -1,0 +1,190 @@
+"""The graph of a dataflow: who gives each stream, who takes it, and in which order they run."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
+
+from etl_procs.model import Given, Procedure, Stream, Trigger, Window
+from etl_procs.rules import ByInterval
+from headrace.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from etl_procs.dataflow import Dataflow
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What commits as one: a procedure, or a nested group of them, in the order they run."""
+
+    procedures: tuple[Procedure, ...]
+    takes: tuple[Stream, ...]
+    """The streams that come from outside the unit."""
+
+    @property
+    def name(self) -> str:
+        """Name it after its procedures."""
+        return "+".join(procedure.name for procedure in self.procedures)
+
+
+def units(dataflow: "Dataflow") -> list[Unit]:
+    """Order a dataflow's units so that each comes after those that give what it takes."""
+    groups = _groups(dataflow)
+    producers = _producers(dataflow)
+    before: dict[tuple[str, ...], set[tuple[str, ...]]] = {
+        group: set() for group in groups.values()
+    }
+    inside = TopologicalSorter[str]()
+    for procedure in dataflow.procedures.values():
+        giving = [producers[s.name] for s in procedure.takes if s.name in producers]
+        inside.add(procedure.name, *giving)
+        group = groups[procedure.name]
+        before[group].update(groups[giver] for giver in giving if groups[giver] != group)
+    order = list(inside.static_order())
+    made = []
+    for group in TopologicalSorter(before).static_order():
+        members = tuple(dataflow.procedures[name] for name in order if name in group)
+        takes = {s.name: s for p in members for s in p.takes if producers.get(s.name) not in group}
+        made.append(Unit(members, tuple(takes.values())))
+    return made
+
+
+def consumers(dataflow: "Dataflow") -> dict[str, tuple[str, ...]]:
+    """Name, for each stream, the procedures that take it."""
+    return {
+        stream: tuple(p.name for p in dataflow.procedures.values() if _has(p.takes, stream))
+        for stream in dataflow.streams
+    }
+
+
+def check(dataflow: "Dataflow") -> None:
+    """Refuse a dataflow that could not run."""
+    if not dataflow.procedures and not dataflow.calls:
+        raise DefinitionError(
+            f"dataflow {dataflow.name} has no procedure",
+            hint=f"Decorate a function with @{dataflow.name}.procedure(takes=...).",
+        )
+    _check_streams(dataflow)
+    _check_windows(dataflow)
+    _check_order(dataflow)
+    _check_keys(dataflow)
+    intervals = {isinstance(stream.batches, ByInterval) for stream in dataflow.borders}
+    lengths = {s.batches.length for s in dataflow.borders if isinstance(s.batches, ByInterval)}
+    if len(intervals) > 1 or len(lengths) > 1:
+        raise DefinitionError(
+            f"dataflow {dataflow.name} cuts its streams by event time and otherwise, or by "
+            "different intervals: batch r of one would have no meaning for the other",
+            hint="Give its border streams by_interval of one length, or none of them.",
+        )
+
+
+def _check_streams(dataflow: "Dataflow") -> None:
+    producers = _producers(dataflow)
+    taken = consumers(dataflow)
+    for stream in dataflow.streams.values():
+        of = f"stream {dataflow.name}.{stream.name}"
+        giver = producers.get(stream.name)
+        if giver is None and stream.batches is None:
+            raise DefinitionError(
+                f"{of} is given by no procedure, and has no batch rule to come from outside with",
+                hint="Give it one: batches=by_count(1000, linger_s=0.1); or name it in the gives "
+                "of a procedure.",
+            )
+        if giver is not None and stream.batches is not None:
+            raise DefinitionError(
+                f"{of} has a batch rule, and is given by {giver}: its batches are that one's",
+                hint="Leave the rule away, or give into another stream.",
+            )
+        if not taken[stream.name]:
+            raise DefinitionError(
+                f"{of} is taken by no procedure", hint="Name it in the takes of one."
+            )
+
+
+def _check_windows(dataflow: "Dataflow") -> None:
+    for window in dataflow.windows.values():
+        owners = [r.name for r in _routines(dataflow) if _has(r.gives, window.name, Window)]
+        if len(owners) != 1:
+            raise DefinitionError(
+                f"window {dataflow.name}.{window.name} is given by "
+                f"{', '.join(owners) or 'no procedure'}, and belongs to exactly one",
+                hint="Name it in the gives of the one that fills and reads it; others take a "
+                "stream or read a table.",
+            )
+
+
+def _check_order(dataflow: "Dataflow") -> None:
+    try:
+        units(dataflow)
+        TopologicalSorter(_calling(dataflow)).prepare()
+    except CycleError as error:
+        names = [n if isinstance(n, str) else "+".join(n) for n in error.args[1]]
+        raise DefinitionError(
+            f"dataflow {dataflow.name} goes in a circle: {' -> '.join(reversed(names))}",
+            hint="Take one of these streams away, or keep the state between batches in a table. "
+            "(A nested group must not give to what it takes from.)",
+        ) from None
+
+
+def _check_keys(dataflow: "Dataflow") -> None:
+    keyed = {stream.name for stream in dataflow.borders if stream.key}
+    if keyed and len(keyed) != len(dataflow.borders):
+        others = ", ".join(s.name for s in dataflow.borders if not s.key)
+        raise DefinitionError(
+            f"dataflow {dataflow.name} has a key for {', '.join(sorted(keyed))} and none for "
+            f"{others}",
+            hint="Give each border stream the column that names its partition, or none of them.",
+        )
+
+
+def _producers(dataflow: "Dataflow") -> dict[str, str]:
+    """Name the procedure that gives each stream, itself or through a trigger."""
+    found: dict[str, str] = {}
+    for procedure in dataflow.procedures.values():
+        for stream in given_by(procedure, dataflow.triggers):
+            other = found.setdefault(stream.name, procedure.name)
+            if other != procedure.name:
+                raise DefinitionError(
+                    f"stream {dataflow.name}.{stream.name} is given by {other} and by "
+                    f"{procedure.name}",
+                    hint="A stream has one producer: declare a second stream, and take both.",
+                )
+    return found
+
+
+def given_by(procedure: Procedure, triggers: Mapping[str, Trigger]) -> list[Stream]:
+    """Find the streams that a procedure gives, itself or through triggers."""
+    found: dict[str, Given] = {}
+    waiting = list(procedure.gives)
+    while waiting:
+        thing = waiting.pop()
+        if found.setdefault(_id(thing), thing) is thing:
+            for trigger in triggers.values():
+                if trigger.on is thing:
+                    waiting += [given for given in trigger.gives if _id(given) not in found]
+    return [thing for thing in found.values() if isinstance(thing, Stream)]
+
+
+def _calling(dataflow: "Dataflow") -> dict[str, set[str]]:
+    """Name, for each trigger, the triggers that what it gives sets off."""
+    return {
+        t.name: {o.name for o in dataflow.triggers.values() if any(o.on is g for g in t.gives)}
+        for t in dataflow.triggers.values()
+    }
+
+
+def _groups(dataflow: "Dataflow") -> dict[str, tuple[str, ...]]:
+    nested = {name: nest for nest in dataflow.nests for name in nest}
+    return {name: nested.get(name, (name,)) for name in dataflow.procedures}
+
+
+def _routines(dataflow: "Dataflow") -> list[Procedure | Trigger]:
+    return [*dataflow.procedures.values(), *dataflow.triggers.values()]
+
+
+def _id(thing: Given) -> str:
+    return f"{type(thing).__name__} {thing.name}"
+
+
+def _has(things: Iterable[Given], name: str, kind: type = Stream) -> bool:
+    return any(isinstance(thing, kind) and thing.name == name for thing in things)

@@ -1,0 +1,166 @@
+"""Batch rules: how a border stream is cut into atomic batches. Extents: what a window holds.
+
+All of them are values; `intake.py` cuts by the rules, and `windows.py` slides by the extents.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from headrace.errors import DefinitionError
+
+Value = int | float | str | None
+
+
+class OnTimeout(Enum):
+    """What becomes of a batch whose end does not come in time. Each is said aloud in the log."""
+
+    WAIT = "wait"
+    """It stays open; the dataflow stands still, and says so."""
+    CLOSE = "close"
+    """It is closed with what is there; what comes after belongs to a later batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A batch whose end did not come in time: what a user's function fills."""
+
+    stream: str
+    batch: int
+    rows: Sequence[Mapping[str, Value]]
+    """What did arrive."""
+
+
+Fill = Callable[[Missing], Iterable[Mapping[str, Value]]]
+"""Gives the rows to add to a batch before it is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByCount:
+    """So many tuples, in the order in which they are read."""
+
+    tuples: int
+    linger_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ByInterval:
+    """The tuples of one interval of event time."""
+
+    column: str
+    length: int
+    timeout_s: float | None
+    on_timeout: OnTimeout | Fill
+
+
+@dataclass(frozen=True, slots=True)
+class ByPunctuation:
+    """What lies between two punctuations of the producers."""
+
+    timeout_s: float | None
+    on_timeout: OnTimeout | Fill
+
+
+Rule = ByCount | ByInterval | ByPunctuation
+
+
+def by_count(tuples: int, *, linger_s: float | None = None) -> ByCount:
+    """Cut batches of `tuples`; close one short when its first tuple has waited `linger_s`.
+
+    Without `linger_s`, a topic of one partition is always cut in the same places.
+    """
+    _at_least_one("by_count", tuples=tuples)
+    _positive("by_count", linger_s=linger_s)
+    return ByCount(tuples, linger_s)
+
+
+def by_interval(
+    column: str,
+    length: int,
+    *,
+    timeout_s: float | None = None,
+    on_timeout: OnTimeout | Fill = OnTimeout.WAIT,
+) -> ByInterval:
+    """Cut one batch for each interval of `length` of an INTEGER column of event times.
+
+    An interval ends when every partition of the topic has brought a later event time. A tuple
+    that comes after a later one of its partition belongs to that one's batch.
+    """
+    _at_least_one("by_interval", length=length)
+    _positive("by_interval", timeout_s=timeout_s)
+    return ByInterval(column, length, timeout_s, on_timeout)
+
+
+def by_punctuation(
+    *, timeout_s: float | None = None, on_timeout: OnTimeout | Fill = OnTimeout.WAIT
+) -> ByPunctuation:
+    """Cut where the producers say: a record with the header `punctuation: <batch id>`.
+
+    A batch ends when every partition of the topic has brought its punctuation or a later one.
+    """
+    _positive("by_punctuation", timeout_s=timeout_s)
+    return ByPunctuation(timeout_s, on_timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class LastTuples:
+    """The last `size` tuples, brought up to date every `slide` tuples."""
+
+    size: int
+    slide: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastBatches:
+    """The tuples of the last `size` batches, brought up to date every `slide` batches."""
+
+    size: int
+    slide: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastInterval:
+    """The tuples of the last `size` of event time, brought up to date every `slide` of it."""
+
+    column: str
+    size: int
+    slide: int
+
+
+Extent = LastTuples | LastBatches | LastInterval
+
+
+def last_tuples(size: int, *, slide: int = 1) -> LastTuples:
+    """Hold the last `size` tuples; new ones are seen once `slide` of them are there."""
+    _at_least_one("last_tuples", size=size, slide=slide)
+    return LastTuples(size, slide)
+
+
+def last_batches(size: int, *, slide: int = 1) -> LastBatches:
+    """Hold the tuples of the last `size` batches; new ones are seen every `slide` batches."""
+    _at_least_one("last_batches", size=size, slide=slide)
+    return LastBatches(size, slide)
+
+
+def last_interval(column: str, size: int, *, slide: int) -> LastInterval:
+    """Hold the tuples whose INTEGER `column` lies in the `size` before the last multiple of
+    `slide` that event time has reached.
+    """
+    _at_least_one("last_interval", size=size, slide=slide)
+    return LastInterval(column, size, slide)
+
+
+def _at_least_one(of: str, **numbers: int) -> None:
+    for name, number in numbers.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise DefinitionError(
+                f"{of}: {name} is {number!r}", hint=f"Give {name} as a whole number from 1 on."
+            )
+
+
+def _positive(of: str, **seconds: float | None) -> None:
+    for name, value in seconds.items():
+        if value is not None and not value > 0:
+            raise DefinitionError(
+                f"{of}: {name} is {value!r}", hint=f"Give {name} in seconds, more than 0; or none."
+            )
