@@ -1,0 +1,117 @@
+"""The harness: what an experiment is given and gives, and how it takes the time.
+
+Machines are noisy, so what is compared runs in turns, round after round, and the median counts.
+"""
+
+import gc
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+DATA = ".bench"
+"""Where data lies during a run: below the working folder, because /tmp may be memory."""
+
+Figures = dict[str, float]
+Trial = Callable[[Path], float]
+"""Does the work in an empty folder, checks what came of it, and tells the seconds of the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How an experiment is to be run."""
+
+    folder: Path
+    quick: bool = False
+    rounds: int = 5
+    scale: float = 1.0
+    """By how much the work is multiplied; tests run very little of it."""
+
+    def size(self, full: int, quick: int) -> int:
+        """Choose how much of something there is."""
+        return max(1, round((quick if self.quick else full) * self.scale))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an experiment found; every key ends in its unit."""
+
+    figures: Figures
+    peers: dict[str, Figures]
+    ratios: Figures
+    settings: dict[str, Any]
+    spread: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """The lowest and the highest of a ratio, over the rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The seconds that each trial took, round by round."""
+
+    seconds: Mapping[str, Sequence[float]]
+
+    def rate(self, name: str, count: int) -> float:
+        """How many of `count` a second, at the median."""
+        return count / statistics.median(self.seconds[name])
+
+    def us(self, name: str, count: int) -> float:
+        """Microseconds for one of `count`, at the median."""
+        return 1e6 / self.rate(name, count)
+
+    def ratios(self, ours: str, peer: str) -> list[float]:
+        """How many times as fast as the peer we were, in each round in which both ran."""
+        both = zip(self.seconds[ours], self.seconds[peer], strict=False)
+        return [peer_s / ours_s for ours_s, peer_s in both]
+
+    def fastest(self, names: Iterable[str]) -> str:
+        """Name the fastest, by the median."""
+        return min(names, key=lambda name: statistics.median(self.seconds[name]))
+
+
+def in_turns(trials: Mapping[str, Trial], setup: Setup, once: Sequence[str] = ()) -> Times:
+    """Run every trial in each round, those in `once` in the first only.
+
+    Every second round goes backwards, so that nobody always runs after the same one.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in trials}
+    for number in range(setup.rounds):
+        turn = [name for name in trials if number == 0 or name not in once]
+        for name in turn if number % 2 == 0 else reversed(turn):
+            with folder(setup.folder, name) as place:
+                gc.collect()
+                seconds[name].append(trials[name](place))
+    return Times(seconds)
+
+
+@contextmanager
+def folder(parent: Path, name: str) -> Iterator[Path]:
+    """Make an empty folder, and delete it afterwards with all that is in it."""
+    made = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def data_folder() -> Iterator[Path]:
+    """Make the folder of one run, on the disk of the working folder and ignored by git."""
+    parent = Path.cwd() / DATA
+    parent.mkdir(exist_ok=True)
+    (parent / ".gitignore").write_text("*\n", encoding="ascii")
+    with folder(parent, "run") as made:
+        yield made
+
+
+@contextmanager
+def timed() -> Iterator[Callable[[], float]]:
+    """Take the time of a block; the result tells its seconds once it is over."""
+    ended: list[float] = []
+    start = time.perf_counter()
+    yield lambda: ended[0] - start
+    ended.append(time.perf_counter())

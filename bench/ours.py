@@ -1,0 +1,81 @@
+"""Our engine as an experiment drives it: a core on a disk, fed as the batcher feeds it."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from bench.bare import GROUP_BATCHES
+from etl_procs.batch import ARRIVAL, Arrived
+from etl_procs.core import Core
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Stream
+from headrace import config
+from headrace.clock import SystemClock
+from headrace.crash import CrashPoints
+
+ARRIVE_ROWS = config.Engine().read_records_max
+"""As many tuples as Spark hands over at once."""
+
+GROUP_MS = 1_000
+"""Long enough that the number of batches alone ends a group, as it does with the peers."""
+
+FILE = "core.sqlite"
+
+
+class Ours:
+    """A core with one dataflow."""
+
+    def __init__(
+        self, folder: Path, flow: Dataflow, durability: str, group: int = GROUP_BATCHES
+    ) -> None:
+        self.flow = flow
+        self.path = folder / FILE
+        settings = config.Core(
+            durability=durability, group_batches_max=group, group_ms_max=GROUP_MS
+        )
+        self.core = Core(self.path, settings=settings, clock=SystemClock(), crash=CrashPoints())
+        self.core.prepare([flow])
+        self.core.open(flow.name, partitions={stream.name: [0] for stream in flow.borders})
+
+    def feed(self, arrivals: Sequence[Arrived]) -> None:
+        """Run all of it; when it returns it is committed."""
+        for arrived in arrivals:
+            self.core.feed(arrived)
+            self.core.drain()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.core.close()
+
+
+def arrivals(stream: Stream, rows: Sequence[Sequence[Any]]) -> list[Arrived]:
+    """Make what the batcher would hand over: decoded tuples at consecutive offsets."""
+    return list(_arrivals(stream, rows))
+
+
+def _arrivals(stream: Stream, rows: Sequence[Sequence[Any]]) -> Iterator[Arrived]:
+    schema = pa.schema([*ARRIVAL, *stream.columns.arrow])
+    for first in range(0, len(rows), ARRIVE_ROWS):
+        some = rows[first : first + ARRIVE_ROWS]
+        offsets = range(first, first + len(some))
+        nothing = [None] * len(some)
+        columns = [
+            [0] * len(some),
+            offsets,
+            [repr(row).encode() for row in some],
+            nothing,
+            nothing,
+            *zip(*some, strict=True),
+        ]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+        yield Arrived(stream, pa.Table.from_arrays(arrays, schema=schema))

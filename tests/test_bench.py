@@ -1,0 +1,129 @@
+"""The experiments: what they report, and that everybody in them ends in the same state."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import __main__ as command
+from bench import postgres, voter, voter_calls, voter_sql
+from bench.harness import DATA, Setup, Times, in_turns
+from bench.voter_bare import BareVoter
+from bench.voter_postgres import PIPELINED, WAITING
+from bench.voter_show import votes
+from etl_procs import loader
+
+REPORT = {"name", "figures", "peers", "ratios", "spread", "settings", "machine"}
+VOTES = 1_200
+"""Enough for one removal."""
+
+
+@pytest.fixture(autouse=True)
+def in_an_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def peer_postgres(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with postgres.server(tmp_path_factory.mktemp("peer")) as conninfo:
+        yield conninfo
+
+
+def test_without_a_name_every_experiment_is_listed_with_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert command.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(command.NAMES)
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+@pytest.mark.parametrize("name", command.NAMES)
+def test_an_experiment_reports_flat_figures_of_ours_and_of_peers(name: str, tmp_path: Path) -> None:
+    report = json.loads(json.dumps(command.measure(name, quick=True, rounds=1, scale=0.02)))
+    assert set(report) == REPORT
+    assert report["name"] == name
+    assert report["peers"]
+    for figures in (report["figures"], report["ratios"], *report["peers"].values()):
+        assert figures
+        assert all(isinstance(value, float) and value > 0 for value in figures.values())
+    assert set(report["spread"]) <= set(report["ratios"])
+    assert report["settings"]["quick"] is True
+    assert report["machine"]["fsync_per_s"] > 0
+    assert str(tmp_path) not in json.dumps(report)
+    assert [path.name for path in (tmp_path / DATA).iterdir()] == [".gitignore"]
+    assert name in command.table(report)
+
+
+@pytest.mark.parametrize("durability", ["strong", "weak"])
+@pytest.mark.parametrize("group", [1, 64])
+def test_the_bare_loop_ends_as_the_rules_say(tmp_path: Path, durability: str, group: int) -> None:
+    made, show = votes(VOTES)
+    bare = BareVoter(tmp_path / "bare.sqlite", durability, group)
+    bare.run(made)
+    assert bare.state() == show.state()
+    assert bare.rejected == show.rejected
+    bare.close()
+
+
+@pytest.mark.parametrize("voter_type", [*WAITING, *PIPELINED], ids=lambda kind: kind.name)
+def test_postgres_ends_as_the_rules_say(peer_postgres: str, voter_type: type) -> None:
+    made, show = votes(VOTES)
+    peer = voter_type(peer_postgres)
+    peer.run(made)
+    assert peer.state() == show.state()
+    peer.close()
+
+
+@pytest.mark.parametrize("name", ["strong", "weak", "client_driven"])
+def test_our_engine_ends_as_the_rules_say(tmp_path: Path, name: str) -> None:
+    made, show = votes(VOTES)
+    assert voter.trials(made, show.state())[name](tmp_path) > 0  # it compares every table
+
+
+def test_a_trial_that_ends_in_another_state_is_no_figure(tmp_path: Path) -> None:
+    made, _ = votes(VOTES)
+    _, show = votes(VOTES - 1)
+    with pytest.raises(AssertionError, match="ended with other rows in"):
+        voter.trials(made, show.state())["bare"](tmp_path)
+
+
+def test_the_votes_lead_to_every_kind_of_outcome() -> None:
+    made, show = votes(VOTES)
+    assert votes(VOTES)[0] == made
+    assert 0 < show.rejected < VOTES / 10
+    assert len(show.counts) == 99
+    boards = {row[0] for row in show.state()["leaders"]}
+    assert boards == {"top", "bottom", "trending"}
+
+
+def test_the_example_and_the_peers_have_the_same_tables() -> None:
+    example = loader.load([voter.EXAMPLE])["voter"]
+    ours, calls = example.tables, voter_calls.flow.tables
+    for name, table in ours.items():
+        assert table.columns == calls[name].columns
+        assert table.rows == calls[name].rows
+        by_hand = next(sql for sql in voter_sql.SCHEMA if sql.startswith(f"CREATE TABLE {name} "))
+        assert by_hand == f"CREATE TABLE {name} ({table.columns.sql})"
+
+
+def test_turns_are_taken_forwards_and_backwards(tmp_path: Path) -> None:
+    turns: list[str] = []
+
+    def trial(name: str) -> float:
+        turns.append(name)
+        return float(len(turns))
+
+    trials = {name: lambda _folder, name=name: trial(name) for name in ("ours", "peer", "slow")}
+    times = in_turns(trials, Setup(tmp_path, rounds=3), once=["slow"])
+    assert turns == ["ours", "peer", "slow", "peer", "ours", "ours", "peer"]
+    assert times.seconds["slow"] == [3.0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_ratio_compares_the_turns_of_one_round() -> None:
+    times = Times({"ours": [1.0, 2.0, 4.0], "peer": [2.0, 4.0, 8.0], "slow": [10.0]})
+    assert times.ratios("ours", "peer") == [2.0, 2.0, 2.0]
+    assert times.ratios("ours", "slow") == [10.0]
+    assert times.rate("peer", 8) == 2.0
+    assert times.fastest(["slow", "peer"]) == "peer"
