@@ -1,4 +1,4 @@
-"""Declared access, enforced: what a procedure's SQL may touch.
+"""Declared access, enforced: what a routine's SQL may touch, and what it may emit into.
 
 Each statement is compiled once on a connection of its own under SQLite's authorizer, and the
 verdict is remembered. (Setting an authorizer on the working connection would expire all of its
@@ -6,14 +6,15 @@ prepared statements, each time.)
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from etl_procs.dataflow import Dataflow
 from etl_procs.errors import AccessDenied, CoreError
-from etl_procs.model import Procedure
+from etl_procs.model import Call, Given, Procedure, Routine, Trigger, Window
 from etl_procs.rules import Value
 
-Parameters = Sequence[Value] | Mapping[str, Value]
+Parameters = Sequence[Value] | dict[str, Value]
 
 WRITES = {
     sqlite3.SQLITE_INSERT: "inserts into",
@@ -24,35 +25,52 @@ REMEMBERED_MAX = 10_000
 HARMLESS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
 
+@dataclass(slots=True)
+class Rights:
+    """What one routine may touch, and the statements that were found to keep to it."""
+
+    of: str
+    reads: frozenset[str]
+    writes: frozenset[str]
+    gives: dict[int, Given]
+    """By identity: a look-up for every emit."""
+    known: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The statements that were allowed, with the names of their columns."""
+
+
+def rights_of(routine: Routine, dataflow: Dataflow) -> Rights:
+    """Work out what a routine may touch from what it declares."""
+    written = {table.name for table in routine.writes}
+    gives = () if isinstance(routine, Call) else routine.gives
+    windows = [thing for thing in gives if isinstance(thing, Window)]
+    if isinstance(routine, Trigger) and isinstance(routine.on, Window):
+        windows.append(routine.on)
+    private = {window.name for window in windows} | {
+        aggregate.name for aggregate in dataflow.aggregates.values() if aggregate.window in windows
+    }
+    kind = {Procedure: "procedure", Trigger: "trigger", Call: "call"}[type(routine)]
+    return Rights(
+        f"{kind} {routine.dataflow}.{routine.name}",
+        frozenset(written | private | {table.name for table in routine.reads}),
+        frozenset(written),
+        {id(thing): thing for thing in gives},
+    )
+
+
 class Access:
-    """Remembers which statements each procedure may run."""
+    """Compiles statements under the authorizer."""
 
-    def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, check_same_thread=False)
-        # As on the working connection: a deletion that cascades is access to the other table.
-        self._connection.execute("PRAGMA foreign_keys = ON")
-        self._allowed: set[tuple[str, str, str]] = set()
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
-    def check(self, procedure: Procedure, sql: str, parameters: Parameters) -> None:
-        """Return if `procedure` may run `sql`; raise what it would have to declare otherwise."""
-        key = (procedure.dataflow, procedure.name, sql)
-        if key not in self._allowed:
-            self._compile(procedure, sql, parameters)
-            if len(self._allowed) >= REMEMBERED_MAX:  # a body that writes values into its SQL
-                self._allowed.clear()
-            self._allowed.add(key)
-
-    def close(self) -> None:
-        """Close the connection that statements are compiled on."""
-        self._connection.close()
-
-    def _compile(self, procedure: Procedure, sql: str, parameters: Parameters) -> None:
+    def compile(self, rights: Rights, sql: str, parameters: Parameters) -> None:
+        """Return if `sql` keeps to `rights`; raise what would have to be declared otherwise."""
         refused: list[AccessDenied] = []
 
         def authorize(
             action: int, first: str | None, _second: str | None, _db: str | None, _by: str | None
         ) -> int:
-            denied = _denied(procedure, action, first or "")
+            denied = _denied(rights, action, first or "")
             if denied is None:
                 return sqlite3.SQLITE_OK
             refused.append(denied)
@@ -65,29 +83,36 @@ class Access:
             if refused:
                 raise refused[0] from None
             raise CoreError(
-                f"procedure {procedure.dataflow}.{procedure.name}: {error} in: {sql}",
+                f"{rights.of}: {error} in: {sql}",
                 hint="Mend the statement; it is SQLite's dialect, one statement a call.",
             ) from error
         finally:
             self._connection.set_authorizer(None)
+        if len(rights.known) >= REMEMBERED_MAX:  # a body that writes values into its SQL
+            rights.known.clear()
+
+    def close(self) -> None:
+        """Close the connection that statements are compiled on."""
+        self._connection.close()
 
 
-def _denied(procedure: Procedure, action: int, table: str) -> AccessDenied | None:
-    of = f"procedure {procedure.dataflow}.{procedure.name}"
-    written = {t.name for t in procedure.writes}
-    if action in WRITES and table not in written:
+def _denied(rights: Rights, action: int, table: str) -> AccessDenied | None:
+    if action in WRITES and table not in rights.writes:
         return AccessDenied(
-            f"{of} {WRITES[action]} {table}, which it does not declare",
-            hint=f"Add the table to the procedure's declaration: writes=[..., {table}].",
+            f"{rights.of} {WRITES[action]} {table}, which it does not declare",
+            hint=f"A window is filled by tx.emit({table}, rows)."
+            if table in rights.reads and table in {g.name for g in rights.gives.values()}
+            else f"Add the table to its declaration: writes=[..., {table}].",
         )
-    if action == sqlite3.SQLITE_READ and table not in written | {t.name for t in procedure.reads}:
+    if action == sqlite3.SQLITE_READ and table not in rights.reads:
         return AccessDenied(
-            f"{of} reads {table}, which it does not declare",
-            hint=f"Add the table to the procedure's declaration: reads=[..., {table}].",
+            f"{rights.of} reads {table}, which it does not declare",
+            hint=f"Add the table to its declaration: reads=[..., {table}]. (A window is read by "
+            "the procedure that fills it.)",
         )
     if action in WRITES or action == sqlite3.SQLITE_READ or action in HARMLESS:
         return None
     return AccessDenied(
-        f"{of} runs a statement that is not a query or a change of rows",
-        hint="A procedure may SELECT, INSERT, UPDATE and DELETE; the core does the rest.",
+        f"{rights.of} runs a statement that is not a query or a change of rows",
+        hint="It may SELECT, INSERT, UPDATE and DELETE; the core does the rest.",
     )

@@ -141,6 +141,8 @@ class Input:
     """The records that could not be decoded, with the columns of ARRIVAL."""
     positions: Mapping[int, int]
     """The next offset of each partition that it moves."""
+    size: int = 0
+    """The bytes of its records, about."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ then tells their names and types. The dialect is thereby exactly the one that wi
 
 import re
 import sqlite3
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -62,6 +63,14 @@ class Columns:
         object.__setattr__(self, "names", tuple(column.name for column in self.columns))
         fields = [pa.field(c.name, c.type.arrow, nullable=not c.required) for c in self.columns]
         object.__setattr__(self, "arrow", pa.schema(fields))
+
+    def only(self, names: Collection[str]) -> "Columns":
+        """Give some of them, in their order."""
+        columns = tuple(column for column in self.columns if column.name in names)
+        sql = ", ".join(
+            f"{c.name} {c.type.value}" + (" NOT NULL" if c.required else "") for c in columns
+        )
+        return Columns(sql, columns)
 
 
 def check_name(name: str, of: str) -> str:

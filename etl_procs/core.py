@@ -1,38 +1,31 @@
-"""The core: one SQLite database, one writer at a time, one commit for all that a batch does."""
+"""The core: one SQLite database, one writer at a time, and the dataflows that run on it."""
 
-import inspect
+import os
 import sqlite3
 import threading
+import time
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 
-import pyarrow as pa
-
-from etl_procs import dead_letters, ledger, staging
+from etl_procs import dead_letters, ledger, pending, staging, tables
 from etl_procs.access import Access
-from etl_procs.batch import ARRIVAL, REASON, Arrived, Batch
-from etl_procs.errors import (
-    OF_THE_MACHINE,
-    CoreError,
-    DefinitionChanged,
-    ProcedureFailed,
-    line_of,
-    primary_code,
-)
+from etl_procs.batch import Arrived
 from etl_procs.dataflow import Dataflow
-from etl_procs.model import Procedure, Table
-from etl_procs.transaction import Transaction
+from etl_procs.errors import Passing
+from etl_procs.execution import Plan
+from etl_procs.group import Committed, Flow, Group, TakenDown
+from etl_procs.intake import Intake
+from etl_procs.metrics import Metrics
+from etl_procs.model import Stream
+from etl_procs.store import Store, Write, connected
 from headrace.clock import Clock
-from headrace.crash import CrashPoints, Point
-from headrace.errors import HeadraceError
+from headrace.config import Core as Settings
+from headrace.crash import CrashPoints
 
-# A short writer of another process holds the lock for milliseconds; ten seconds is a fault.
-BUSY_TIMEOUT_MS = 10_000
-LOG_BYTES_KEPT = 64 * 2**20
+STEPS_BETWEEN_LOOKS = 100_000
+"""Steps of SQLite's machine, about a millisecond, after which the time of a unit is looked at."""
 
 
 def core_path(home: Path) -> Path:
@@ -40,194 +33,227 @@ def core_path(home: Path) -> Path:
     return home / "core" / "partition-0.db"
 
 
-class _NothingNew(Exception):
-    """All that arrived was done before; the transaction is rolled back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """What became of one batch."""
-
-    batch: int
-    tuples: int
-    dead_letters: int
-    staged: int
-
-
 class Core:
-    """The writer of one core. Its methods may be called from any thread, one at a time."""
+    """The engine of one core. Its methods may be called from any thread, one at a time."""
 
-    def __init__(self, path: Path, *, clock: Clock, crash: CrashPoints) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._lock = threading.Lock()
+    def __init__(self, path: Path, *, settings: Settings, clock: Clock, crash: CrashPoints) -> None:
+        self._settings = settings
         self._clock = clock
-        self._crash = crash
-        self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("PRAGMA foreign_keys = ON")
-        # A long reader makes the log grow; it is cut to this when the reader is gone.
-        self._connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}")
-        self._access = Access(path)
-        # The batch that this engine believes each dataflow to be at: the ledger is compared to it.
-        self._at: dict[str, int] = {}
+        self._store = Store(path, settings, crash)
+        self._access = Access(connected(path))
+        self._lock = threading.RLock()
+        self._plans: dict[str, Plan] = {}
+        self._flows: dict[str, Flow] = {}
+        self._fence = 0
+        self._letters_size = 0
+        self._group: Group | None = None
+        self.metrics = Metrics()
+        self._store.connection.set_progress_handler(self._is_overdue, STEPS_BETWEEN_LOOKS)
 
-    def prepare(self, dataflows: Iterable[Dataflow]) -> None:
-        """Make what is missing, and refuse definitions that are not what the core holds."""
+    def prepare(self, dataflows: Iterable[Dataflow]) -> list[str]:
+        """Take the core over, make what is missing, and say what changed since it was last open.
+
+        Definitions under which something would be lost are refused.
+        """
         statements = files("etl_procs").joinpath("schema.sql").read_text(encoding="utf-8")
-        with self._lock, self._commit():
+        said: list[str] = []
+        plans = {dataflow.name: Plan(dataflow) for dataflow in dataflows}
+        with self._lock, self._store.commit(Write.OPEN) as connection:
             for statement in statements.split(";\n"):
-                self._connection.execute(statement)
-            if self._connection.execute("SELECT 1 FROM headrace_core").fetchone() is None:
+                connection.execute(statement)
+            if connection.execute("SELECT 1 FROM headrace_core").fetchone() is None:
                 new_id = str(uuid.uuid4())
-                self._connection.execute("INSERT INTO headrace_core VALUES (?)", [new_id])
-            for dataflow in dataflows:
-                for table in dataflow.tables.values():
-                    self._make(table)
-                ledger.enter(self._connection, dataflow)
-                staging.check(self._connection, dataflow)
-                self._at[dataflow.name] = ledger.last_batch(self._connection, dataflow.name)
+                connection.execute("INSERT INTO headrace_core VALUES (?, 0, '')", [new_id])
+            self._fence = ledger.hold(connection, f"process {os.getpid()}")
+            for plan in plans.values():
+                said += tables.make(connection, plan)
+                said += self._enter(connection, plan)
+                staging.check(connection, plan.dataflow)
+            self._letters_size = dead_letters.size(connection)
+        self._plans.update(plans)
+        return said
+
+    def claim(self, dataflow: str, stream: str, topic_id: str) -> None:
+        """Make sure that a stream's topic is the one that was read before."""
+        with self._lock, self._store.commit(Write.OPEN) as connection:
+            ledger.claim(connection, dataflow, stream, topic_id)
+
+    def positions(self, stream: Stream) -> dict[int, int]:
+        """Tell the next offset of each partition of a stream's topic."""
+        with self._lock:
+            return ledger.positions(self._store.connection, stream.dataflow, stream.name)
+
+    def open(self, dataflow: str, partitions: Mapping[str, Collection[int]]) -> None:
+        """Begin to run a dataflow where it was left; `partitions` are its topics', by stream."""
+        plan, connection = self._plans[dataflow], self._store.connection
+        with self._lock:
+            done = ledger.done(connection, dataflow)
+            waiting = pending.all_of(connection, plan.dataflow)
+            held = {(batch.stream.name, batch.id): batch for batch in waiting}
+            last = max(done.values(), default=0)
+            intake = Intake(
+                plan.dataflow,
+                batch=last,
+                epoch=ledger.epoch(connection, dataflow),
+                positions={
+                    stream.name: ledger.positions(connection, dataflow, stream.name)
+                    for stream in plan.dataflow.borders
+                },
+                partitions=partitions,
+                clock=self._clock,
+                rows_max=self._settings.batch_rows_max,
+            )
+            self._flows[dataflow] = Flow(plan, intake, done, last, held)
+
+    def feed(self, arrived: Arrived) -> None:
+        """Take in what has arrived on a border stream."""
+        with self._lock:
+            self._flows[arrived.stream.dataflow].intake.add(arrived)
+
+    def commit_next(self) -> Committed | None:
+        """Run one group of batches that are complete; the dataflows take turns."""
+        with self._lock:
+            for name, flow in list(self._flows.items()):
+                committed = self._commit_group(flow)
+                if committed is not None:
+                    self._flows[name] = self._flows.pop(name)
+                    return committed
+        return None
+
+    def drain(self) -> list[Committed]:
+        """Run all batches that are complete, group after group."""
+        return list(iter(self.commit_next, None))
+
+    def waiting(self, dataflow: str) -> int:
+        """Tell how many complete batches wait, on the stream of a dataflow that has most."""
+        with self._lock:
+            return self._flows[dataflow].intake.waiting_batches()
+
+    def deadline(self) -> float | None:
+        """Tell when a batch is due that is not complete now, by the clock's monotonic time."""
+        with self._lock:
+            found = [flow.intake.deadline() for flow in self._flows.values()]
+        return min((moment for moment in found if moment is not None), default=None)
+
+    def queues(self) -> dict[str, dict[str, float]]:
+        """Tell, for each border stream, how many tuples wait, and the age of the oldest."""
+        now = self._clock.monotonic()
+        found = {}
+        with self._lock:
+            for flow in self._flows.values():
+                oldest = flow.intake.oldest()
+                age = 0.0 if oldest is None else now - oldest
+                for stream, tuples in flow.intake.waiting().items():
+                    found[f"{flow.name}.{stream}"] = {"tuples": tuples, "oldest_s": age}
+        return found
+
+    def forget(self, dataflow: str, through: int) -> None:
+        """Drop staged batches that a warehouse has confirmed."""
+        with self._lock, self._store.commit(Write.FORGET) as connection:
+            staging.forget(connection, dataflow, through)
 
     def close(self) -> None:
         """Close the file; what was committed stays."""
         with self._lock:
             self._access.close()
-            self._connection.close()
+            self._store.close()
 
-    def positions(self, dataflow: str, topic: str, topic_id: str) -> dict[int, int]:
-        """Tell the next offset of each partition of a topic, if it is still the same topic."""
-        with self._lock, self._commit():
-            ledger.claim(self._connection, dataflow, topic, topic_id)
-            return ledger.positions(self._connection, dataflow, topic)
-
-    def run(self, procedure: Procedure, arrived: Arrived) -> Committed | None:
-        """Run `procedure` on what arrived, as the next batch; None if all of it was done before.
-
-        One commit holds the ledger's step, the positions, the tables' changes, the staged rows
-        and the dead letters. If it raises, nothing of this batch is there.
-        """
-        try:
-            return self._run(procedure, arrived)
-        except _NothingNew:
+    def _commit_group(self, flow: Flow) -> Committed | None:
+        replay_waits = self._replay_waits(flow)
+        if not (flow.is_amid_a_round or replay_waits or flow.next_round()):
             return None
-
-    def _run(self, procedure: Procedure, arrived: Arrived) -> Committed:
-        stream = procedure.takes
-        with self._lock, self._commit(Point.CORE_COMMIT_BEFORE, Point.CORE_COMMIT_AFTER):
-            batch = self._at[procedure.dataflow] + 1
-            ledger.step(self._connection, procedure, batch)
-            done = ledger.positions(self._connection, procedure.dataflow, stream.topic)
-            fresh = arrived.after(done)
-            if not fresh.tuples.num_rows:
-                raise _NothingNew
-            next_offsets = fresh.next_positions()
-            ledger.move_positions(self._connection, procedure.dataflow, stream.topic, next_offsets)
-            committed = self._execute(procedure, fresh, batch)
-        self._at[procedure.dataflow] = batch
+        began = time.perf_counter_ns()
+        try:
+            with self._store.commit(Write.GROUP) as connection:
+                ledger.check_held(connection, self._fence)
+                group = self._group = Group(
+                    flow,
+                    connection,
+                    self._access,
+                    self._settings,
+                    self._clock,
+                    self.metrics,
+                    self._letters_size,
+                )
+                self._fill(flow, group, connection)
+                committed = group.write()
+        except TakenDown:
+            self.metrics.rollbacks += 1
+            return self._commit_group(flow)
+        except Passing:
+            self.metrics.rollbacks += 1
+            self._letters_size = dead_letters.size(self._store.connection)
+            raise
+        finally:
+            self._group = None
+        group.become()
+        self._letters_size = group.letters_size
+        self.metrics.group(group.batches, time.perf_counter_ns() - began)
         return committed
 
-    def forget(self, dataflow: str, through: int) -> None:
-        """Drop staged batches that a warehouse has confirmed."""
-        with self._lock, self._commit():
-            staging.forget(self._connection, dataflow, through)
+    def _fill(self, flow: Flow, group: Group, connection: sqlite3.Connection) -> None:
+        """Run what fits into one group: the open round, dead letters to replay, new rounds."""
+        if group.is_amid_a_round:
+            group.finish_round()
+        if group.is_amid_a_round:
+            return
+        replay = dead_letters.asked(connection, flow.plan.dataflow, flow.plan.units)
+        if replay is not None:
+            group.begin_replay(replay)
+            group.finish_round()
+        while not (group.is_full or group.is_amid_a_round):
+            if group.begun == len(flow.queue):
+                cut = flow.intake.next()
+                if cut is None:
+                    return
+                flow.queue.append(cut)
+            group.begin(flow.queue[group.begun])
+            group.finish_round()
 
-    def _execute(self, procedure: Procedure, fresh: Arrived, batch: int) -> Committed:
-        decoded = fresh.decoded()
-        tuples = decoded.select(procedure.takes.columns.names)
-        transaction = Transaction(self._connection, procedure, self._access.check)
-        self._call(procedure, transaction, Batch(procedure.takes, batch, tuples))
-        refused = pa.concat_tables([fresh.undecoded(), _rejected(decoded, transaction.rejected)])
-        at = self._clock.now().isoformat()
-        dead_letters.add(self._connection, procedure.takes, batch, refused, at)
-        staged = 0
-        for outlet in procedure.gives:
-            tables = transaction.emitted.get(outlet.name)
-            if tables:
-                table = pa.concat_tables(tables)
-                staging.add(self._connection, outlet, batch, table)
-                staged += table.num_rows
-        return Committed(batch, fresh.tuples.num_rows, refused.num_rows, staged)
+    def _replay_waits(self, flow: Flow) -> bool:
+        if flow.queue:
+            return False  # it is found when the group begins
+        found = self._store.connection.execute(dead_letters.ASKED_UNIT, {"dataflow": flow.name})
+        return found.fetchone() is not None
 
-    def _call(self, procedure: Procedure, transaction: Transaction, batch: Batch) -> None:
-        try:
-            procedure.body(transaction, batch)
-            if transaction.broken is not None:
-                raise transaction.broken  # whatever the body made of it
-        except HeadraceError:
-            raise
-        except Exception as error:
-            if isinstance(error, sqlite3.Error) and primary_code(error) in OF_THE_MACHINE:
-                raise  # not the procedure's fault
-            file = inspect.unwrap(procedure.body).__code__.co_filename
-            raise ProcedureFailed(
-                f"procedure {procedure.dataflow}.{procedure.name} failed on batch {batch.id}: "
-                f"{type(error).__name__}: {error} ({line_of(file, error)})",
-                hint="Nothing of the batch was kept. Mend the procedure and start the engine "
-                "again: it takes the same tuples.",
-            ) from error
+    def _is_overdue(self) -> bool:
+        """Tell SQLite whether to interrupt the statement that it runs."""
+        return self._group is not None and self._clock.monotonic() > self._group.overdue_at
 
-    def _make(self, table: Table) -> None:
-        held = self._connection.execute(
-            "SELECT columns FROM headrace_tables WHERE name = ?", [table.name]
-        ).fetchone()
-        if held is None:
-            self._connection.execute(f"CREATE TABLE {table.name} ({table.columns.sql}) STRICT")
-            places = ", ".join("?" for _ in table.columns.columns)
-            insert = f"INSERT INTO {table.name} VALUES ({places})"  # noqa: S608 - a checked name
-            self._connection.executemany(insert, table.rows)
-            self._connection.execute(
-                "INSERT INTO headrace_tables VALUES (?, ?)", [table.name, table.columns.sql]
-            )
-        elif held[0].split() != table.columns.sql.split():
-            raise DefinitionChanged(
-                f"table {table.name} is declared as ({table.columns.sql}), "
-                f"and the core holds ({held[0]})",
-                hint="Declare it as it was, give the new one another name, or start over with "
-                "`headrace reset`.",
-            )
+    def _enter(self, connection: sqlite3.Connection, plan: Plan) -> list[str]:
+        """Bring the ledger to the procedures that are declared now; say what changes."""
+        dataflow = plan.dataflow
+        name, said = dataflow.name, []
+        done = ledger.done(connection, name)
+        for procedure in dataflow.procedures.values():
+            if procedure.was in done and procedure.name not in done:
+                ledger.rename(connection, name, procedure.was, procedure.name)
+                done[procedure.name] = done.pop(procedure.was)
+                said.append(f"procedure {name}.{procedure.was} is {procedure.name} now")
+        last = max(done.values(), default=0)
+        for procedure in dataflow.procedures.values():
+            if procedure.name not in done:
+                ledger.enter(connection, name, procedure.name, last)
+                if last:
+                    said.append(
+                        f"procedure {name}.{procedure.name} is new: it begins with batch {last + 1}"
+                    )
+        for gone in done.keys() - dataflow.procedures.keys():
+            ledger.leave(connection, name, gone)
+            said.append(f"procedure {name}.{gone} is gone, after batch {done[gone]}")
+        return said + self._set_orphans_aside(connection, plan)
 
-    @contextmanager
-    def _commit(self, before: Point | None = None, after: Point | None = None) -> Iterator[None]:
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield
-            assert self._connection.in_transaction, "nothing ends the transaction but this"
-            if before:
-                self._crash.reached(before)
-            self._connection.execute("COMMIT")
-            if after:
-                self._crash.reached(after)
-        except sqlite3.Error as error:
-            raise _failure(error) from error
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-
-
-def _rejected(decoded: pa.Table, rejected: dict[int, str]) -> pa.Table:
-    """Take the rejected tuples out of a batch, each with its reason."""
-    indexes = sorted(rejected)
-    taken = decoded.take(pa.array(indexes, pa.int64()))
-    reasons = pa.array([rejected[index] for index in indexes], pa.string())
-    return taken.set_column(ARRIVAL.get_field_index(REASON), ARRIVAL.field(REASON), reasons)
-
-
-def _failure(error: sqlite3.Error) -> CoreError:
-    match primary_code(error):
-        case sqlite3.SQLITE_FULL:
-            return CoreError(
-                "the disk that holds the core is full",
-                hint="Free some room; nothing was half-written, and the engine goes on from there.",
-            )
-        case sqlite3.SQLITE_BUSY:
-            return CoreError(
-                f"another process held the core's write lock for {BUSY_TIMEOUT_MS // 1000} s",
-                hint="Find who has the file open for writing: `fuser` on the core's file tells.",
-            )
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return CoreError(
-                f"the core's file is damaged: {error}",
-                hint="Restore the data folder from a backup, or start over with `headrace reset`.",
-            )
-    return CoreError(f"the core's database said: {error}", hint="Nothing of the batch was kept.")
+    def _set_orphans_aside(self, connection: sqlite3.Connection, plan: Plan) -> list[str]:
+        """Make dead letters of pending batches that nobody is left to take."""
+        dataflow, said = plan.dataflow, []
+        done = ledger.done(connection, dataflow.name)
+        for batch in list(pending.all_of(connection, dataflow)):
+            takers = plan.consumers.get(batch.stream.name, ())
+            if all(done[taker] >= batch.id for taker in takers):
+                what = f"batch {batch.id} of {batch.stream.topic}"
+                reason = "the procedure that was to take it is gone"
+                at = self._clock.now().isoformat()
+                dead_letters.add_batch(connection, "", batch, reason, 0, at)
+                pending.drop(connection, dataflow.name, [(batch.stream.name, batch.id)])
+                said.append(f"{what} is a dead letter now: {reason}")
+        return said

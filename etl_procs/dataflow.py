@@ -104,7 +104,11 @@ class Dataflow:
         self._own(of, "is over", window, self.windows)
         keys = (by,) if isinstance(by, str) else tuple(by)
         for key in keys:
-            _column(of, key, window.columns)
+            if not _column(of, key, window.columns).required:
+                raise DefinitionError(
+                    f"{of}: {key} may be NULL, and tuples are counted by it",
+                    hint=f"Declare {key} NOT NULL in the window.",
+                )
         parsed = tuple((check_name(n, of), _summed(of, v, window)) for n, v in values.items())
         if not parsed:
             raise DefinitionError(f"{of} has no values", hint='Give one: votes="count(*)".')

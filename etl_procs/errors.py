@@ -3,8 +3,15 @@
 HeadraceError
 ├── CoreError               the core could not do it; nothing was changed
 │   ├── ProcedureFailed     a procedure raised
+│   ├── Aborted             a procedure gave its batch up
 │   ├── AccessDenied        a procedure touched what it does not declare
-│   └── Superseded          another engine committed this batch
+│   ├── Superseded          another engine holds this core
+│   └── Passing             the same may succeed later
+│       ├── OutOfRoom       a disk is full, or cannot be written
+│       ├── Locked          somebody keeps the core's write lock
+│       └── LettersFull     the dead letters have reached their limit
+├── Refused
+│   └── BadCall             a call that is not there, or whose arguments or key do not fit
 └── DefinitionError
     └── DefinitionChanged   what is declared is not what the core holds
 """
@@ -12,7 +19,7 @@ HeadraceError
 import sqlite3
 import traceback
 
-from headrace.errors import DefinitionError, HeadraceError
+from headrace.errors import DefinitionError, HeadraceError, Refused
 
 # The primary codes of what is no fault of a statement's: the same one may succeed later.
 OF_THE_MACHINE = {
@@ -46,12 +53,36 @@ class ProcedureFailed(CoreError):
     """A procedure raised; its batch was rolled back."""
 
 
+class Aborted(CoreError):
+    """A procedure gave its batch up, with a reason."""
+
+
 class AccessDenied(CoreError):
     """A procedure touched something that it does not declare."""
 
 
 class Superseded(CoreError):
-    """Another engine committed this batch; this one changed nothing."""
+    """Another engine holds this core; this one changed nothing."""
+
+
+class Passing(CoreError):
+    """The same may succeed later: whoever runs the core waits, visibly, and tries again."""
+
+
+class OutOfRoom(Passing):
+    """A disk is full, or cannot be written for now."""
+
+
+class Locked(Passing):
+    """Somebody keeps the core's write lock."""
+
+
+class LettersFull(Passing):
+    """The dead letters have reached their limit, and one more would be needed."""
+
+
+class BadCall(Refused):
+    """A call that does not exist, with arguments that it does not take, or a key used before."""
 
 
 class DefinitionChanged(DefinitionError):

@@ -1,105 +1,165 @@
 """The ledger: which batch each procedure has committed, and which positions that consumed.
 
-Order and exactly-once rest on `step`: it moves a procedure from batch b-1 to b inside the
-transaction of batch b, or fails. Whoever comes second changes nothing.
+Order and exactly-once rest on `step`: it moves procedures from the batches where this engine
+found them to those that its transaction has done, or fails. Whoever comes second changes nothing.
 """
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from etl_procs.errors import CoreError, DefinitionChanged, Superseded
-from etl_procs.dataflow import Dataflow
-from etl_procs.model import Procedure
+from etl_procs.errors import CoreError, Superseded
 
-ENTER = "INSERT OR IGNORE INTO headrace_ledger VALUES (:dataflow, :procedure, 0)"
+HOLD = "UPDATE headrace_core SET fence = fence + 1, holder = :holder RETURNING fence"
 
-ENTERED = "SELECT procedure FROM headrace_ledger WHERE dataflow = :dataflow"
+HOLDER = "SELECT fence, holder FROM headrace_core"
 
-CLAIM = "INSERT OR IGNORE INTO headrace_topics VALUES (:dataflow, :topic, :id)"
+ENTER = "INSERT INTO headrace_ledger VALUES (:dataflow, :procedure, :batch)"
 
-CLAIMED = "SELECT id FROM headrace_topics WHERE dataflow = :dataflow AND topic = :topic"
+RENAME = """\
+UPDATE headrace_ledger SET procedure = :now
+WHERE dataflow = :dataflow AND procedure = :was"""
+
+LEAVE = "DELETE FROM headrace_ledger WHERE dataflow = :dataflow AND procedure = :procedure"
+
+DONE = "SELECT procedure, batch FROM headrace_ledger WHERE dataflow = :dataflow"
 
 STEP = """\
 UPDATE headrace_ledger SET batch = :batch
-WHERE dataflow = :dataflow AND procedure = :procedure AND batch = :batch - 1"""
+WHERE dataflow = :dataflow AND procedure = :procedure AND batch = :was"""
 
 # A batch of a dataflow is done when the last of its procedures has done it.
 LAST_BATCH = "SELECT coalesce(min(batch), 0) FROM headrace_ledger WHERE dataflow = :dataflow"
 
+EPOCH = "SELECT epoch FROM headrace_epochs WHERE dataflow = :dataflow"
+
+CLOSE_EPOCH = """\
+INSERT INTO headrace_epochs VALUES (:dataflow, :epoch)
+ON CONFLICT DO UPDATE SET epoch = excluded.epoch"""
+
+CLAIM = "INSERT OR IGNORE INTO headrace_topics VALUES (:dataflow, :stream, :id)"
+
+CLAIMED = "SELECT id FROM headrace_topics WHERE dataflow = :dataflow AND stream = :stream"
+
 POSITIONS = """\
 SELECT partition, next_offset FROM headrace_positions
-WHERE dataflow = :dataflow AND topic = :topic"""
+WHERE dataflow = :dataflow AND stream = :stream"""
 
 MOVE = """\
-INSERT INTO headrace_positions VALUES (:dataflow, :topic, :partition, :next_offset)
+INSERT INTO headrace_positions VALUES (:dataflow, :stream, :partition, :next_offset)
 ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset
 WHERE excluded.next_offset > next_offset"""
 
 
-def enter(connection: sqlite3.Connection, dataflow: Dataflow) -> None:
-    """Give each procedure of a dataflow its place in the ledger, before its first batch."""
-    entered = {name for (name,) in connection.execute(ENTERED, {"dataflow": dataflow.name})}
-    gone = entered - dataflow.procedures.keys()
-    if gone:
-        raise DefinitionChanged(
-            f"dataflow {dataflow.name} no longer defines {', '.join(sorted(gone))}, a procedure "
-            "that has committed batches: under another name it would begin again at batch 1",
-            hint="Give it back its name, or start over with `headrace reset`.",
+def hold(connection: sqlite3.Connection, holder: str) -> int:
+    """Take the next number of the fence: whoever held the core before is shut out."""
+    (fence,) = connection.execute(HOLD, {"holder": holder}).fetchone()
+    return int(fence)
+
+
+def check_held(connection: sqlite3.Connection, fence: int) -> None:
+    """Refuse to go on if somebody has taken the core over."""
+    now, holder = connection.execute(HOLDER).fetchone()
+    if now != fence:
+        raise Superseded(
+            f"this core is held by {holder}, which opened it later",
+            hint="Only one engine can run on a data folder; stop one of them. Nothing was changed "
+            "by this one.",
         )
-    for procedure in dataflow.procedures.values():
-        connection.execute(ENTER, {"dataflow": dataflow.name, "procedure": procedure.name})
+
+
+def done(connection: sqlite3.Connection, dataflow: str) -> dict[str, int]:
+    """Tell the last batch of each procedure."""
+    return dict(connection.execute(DONE, {"dataflow": dataflow}))
 
 
 def last_batch(connection: sqlite3.Connection, dataflow: str) -> int:
-    """Tell the last batch that a dataflow has done; 0 before the first."""
+    """Tell the last batch that all of a dataflow has done; 0 before the first."""
     (batch,) = connection.execute(LAST_BATCH, {"dataflow": dataflow}).fetchone()
     return int(batch)
 
 
-def step(connection: sqlite3.Connection, procedure: Procedure, batch: int) -> None:
-    """Move `procedure` from the batch before to `batch`, or refuse."""
-    moved = connection.execute(
-        STEP, {"dataflow": procedure.dataflow, "procedure": procedure.name, "batch": batch}
-    )
-    if moved.rowcount != 1:
-        raise Superseded(
-            f"procedure {procedure.dataflow}.{procedure.name} is not at batch {batch - 1}: "
-            f"another engine has committed batch {batch}",
-            hint="Only one engine can run a dataflow on this data folder; stop one of them. "
-            "Nothing was changed by this one.",
+def enter(connection: sqlite3.Connection, dataflow: str, procedure: str, batch: int) -> None:
+    """Give a procedure its place in the ledger: it has done everything through `batch`."""
+    connection.execute(ENTER, {"dataflow": dataflow, "procedure": procedure, "batch": batch})
+
+
+def leave(connection: sqlite3.Connection, dataflow: str, procedure: str) -> None:
+    """Take a procedure's place away."""
+    connection.execute(LEAVE, {"dataflow": dataflow, "procedure": procedure})
+
+
+def rename(connection: sqlite3.Connection, dataflow: str, was: str, now: str) -> None:
+    """Give a procedure's place to the same one under its new name."""
+    connection.execute(RENAME, {"dataflow": dataflow, "was": was, "now": now})
+
+
+def step(
+    connection: sqlite3.Connection, dataflow: str, was: Mapping[str, int], now: Mapping[str, int]
+) -> None:
+    """Move each procedure from the batch where it was to where it is now, or refuse."""
+    for procedure, batch in now.items():
+        if batch == was[procedure]:
+            continue
+        moved = connection.execute(
+            STEP,
+            {"dataflow": dataflow, "procedure": procedure, "batch": batch, "was": was[procedure]},
         )
+        if moved.rowcount != 1:
+            raise Superseded(
+                f"procedure {dataflow}.{procedure} is not at batch {was[procedure]}: another "
+                "engine has moved it",
+                hint="Only one engine can run a dataflow on this data folder; stop one of them. "
+                "Nothing was changed by this one.",
+            )
 
 
-def claim(connection: sqlite3.Connection, dataflow: str, topic: str, topic_id: str) -> None:
-    """Bind a topic's positions to the topic that they were read from, or refuse another one."""
-    of = {"dataflow": dataflow, "topic": topic}
+def epoch(connection: sqlite3.Connection, dataflow: str) -> int | None:
+    """Tell the last interval or punctuation that was closed; None before the first."""
+    found = connection.execute(EPOCH, {"dataflow": dataflow}).fetchone()
+    return None if found is None else int(found[0])
+
+
+def close_epoch(connection: sqlite3.Connection, dataflow: str, epoch: int) -> None:
+    """Record the last interval or punctuation that was closed."""
+    connection.execute(CLOSE_EPOCH, {"dataflow": dataflow, "epoch": epoch})
+
+
+def claim(connection: sqlite3.Connection, dataflow: str, stream: str, topic_id: str) -> None:
+    """Bind a stream's positions to the topic that they were read from, or refuse another one."""
+    of = {"dataflow": dataflow, "stream": stream}
     connection.execute(CLAIM, {**of, "id": topic_id})
     (claimed,) = connection.execute(CLAIMED, of).fetchone()
     if claimed != topic_id:
         raise CoreError(
-            f"the topic {topic} is not the one that was read before: it was deleted and made again",
+            f"the topic {dataflow}.{stream} is not the one that was read before: it was deleted "
+            "and made again",
             hint="Reading on from the old positions would skip what it holds. Start over with a "
             "new data folder and a new schema in the warehouse.",
         )
 
 
-def positions(connection: sqlite3.Connection, dataflow: str, topic: str) -> dict[int, int]:
+def positions(connection: sqlite3.Connection, dataflow: str, stream: str) -> dict[int, int]:
     """Tell the next offset of each partition of a topic; a partition not yet read has none."""
-    return dict(connection.execute(POSITIONS, {"dataflow": dataflow, "topic": topic}))
+    return dict(connection.execute(POSITIONS, {"dataflow": dataflow, "stream": stream}))
 
 
 def move_positions(
-    connection: sqlite3.Connection, dataflow: str, topic: str, next_offsets: Mapping[int, int]
+    connection: sqlite3.Connection, dataflow: str, moved: Mapping[str, Mapping[int, int]]
 ) -> None:
-    """Record the positions that a batch has consumed."""
-    for partition, next_offset in next_offsets.items():
-        moved = connection.execute(
-            MOVE,
-            {
+    """Record, by stream, the positions that a group of batches has consumed."""
+    for values in _positions(dataflow, moved):
+        done = connection.execute(MOVE, values)
+        assert done.rowcount == 1, "positions only move forward"
+
+
+def _positions(
+    dataflow: str, moved: Mapping[str, Mapping[int, int]]
+) -> Iterable[dict[str, str | int]]:
+    for stream, next_offsets in moved.items():
+        for partition, next_offset in next_offsets.items():
+            yield {
                 "dataflow": dataflow,
-                "topic": topic,
+                "stream": stream,
                 "partition": partition,
                 "next_offset": next_offset,
-            },
-        )
-        assert moved.rowcount == 1, "positions only move forward"
+            }

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from etl_procs.errors import line_of
 from etl_procs.dataflow import Dataflow
+from etl_procs.errors import line_of
 from etl_procs.model import Stream
 from headrace.errors import DefinitionError, HeadraceError
 
@@ -30,7 +30,7 @@ def load(paths: Sequence[Path]) -> dict[str, Dataflow]:
                 )
             dataflow.check()
             found[dataflow.name] = dataflow
-            for table in dataflow.tables:
+            for table in (*dataflow.tables, *dataflow.windows, *dataflow.aggregates):
                 if tables.setdefault(table, dataflow.name) != dataflow.name:
                     raise DefinitionError(
                         f"{path}: table {table} is declared by {tables[table]} "
@@ -69,7 +69,7 @@ def _dataflows(path: Path) -> list[Dataflow]:
 
 def stream_named(dataflows: Mapping[str, Dataflow], name: str) -> Stream:
     """Find a stream by its name, or by dataflow.stream where several have that name."""
-    streams = [stream for flow in dataflows.values() for stream in flow.streams.values()]
+    streams = [stream for flow in dataflows.values() for stream in flow.borders]
     found = [stream for stream in streams if name in (stream.name, stream.topic)]
     if len(found) != 1:
         raise DefinitionError(

@@ -6,8 +6,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from etl_procs import dead_letters, ledger, staging
+from etl_procs.access import Parameters
+from etl_procs.dead_letters import DeadLetter
+from etl_procs.errors import CoreError
 from etl_procs.model import Outlet
+from etl_procs.rules import Value
+from etl_procs.store import make_durable
 from headrace.errors import NotRunning
 
 
@@ -23,21 +30,41 @@ class Snapshot:
         """Tell the last batch that a dataflow has committed; 0 before the first."""
         return ledger.last_batch(self._connection, dataflow)
 
-    def positions(self, dataflow: str, topic: str) -> dict[int, int]:
-        """Tell the next offset of each partition of a topic."""
-        return ledger.positions(self._connection, dataflow, topic)
+    def positions(self, dataflow: str, stream: str) -> dict[int, int]:
+        """Tell the next offset of each partition of a stream's topic."""
+        return ledger.positions(self._connection, dataflow, stream)
 
-    def staged(self, outlet: Outlet, after: int, through: int) -> Iterator[staging.StagedBatch]:
-        """Read what the batches of (after, through] gave to `outlet`, in order."""
+    def query(
+        self, sql: str, parameters: Parameters = ()
+    ) -> tuple[tuple[str, ...], Iterator[tuple[Value, ...]]]:
+        """Ask SQLite's SQL of the tables: the names of the columns, and the rows."""
+        try:
+            cursor = self._connection.execute(sql, parameters)
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise CoreError(
+                f"the core cannot answer this: {error}",
+                hint="It takes one SELECT in SQLite's dialect, over tables, windows and what "
+                "begins with headrace_.",
+            ) from error
+        return tuple(column[0] for column in cursor.description or ()), cursor
+
+    def staged(self, outlet: Outlet, after: int, through: int) -> Iterator[pa.Table]:
+        """Read what the batches of (after, through] gave to `outlet`, in order, with their
+        batch: see `staging.schema`.
+        """
         return staging.between(self._connection, outlet, after=after, through=through)
 
     def waiting(self, dataflow: str) -> int:
         """Count the rows that wait for the warehouse."""
         return staging.waiting(self._connection, dataflow)
 
-    def dead_letters(self) -> Iterable[dead_letters.DeadLetter]:
+    def dead_letters(self) -> Iterable[DeadLetter]:
         """List every dead letter, oldest first."""
         return dead_letters.all_of(self._connection)
+
+    def dead_letter(self, number: int) -> DeadLetter:
+        """Give one dead letter."""
+        return dead_letters.find(self._connection, number)
 
     def dead_letter_reasons(self) -> list[tuple[str, str, int]]:
         """Count dead letters by dataflow and reason."""
@@ -49,6 +76,10 @@ class Reader:
     """Opens snapshots of the core at `path`; one connection each, so threads need no care."""
 
     path: Path
+
+    def make_durable(self) -> None:
+        """Return when all that is committed is on the disk: before others are told of it."""
+        make_durable(self.path)
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:

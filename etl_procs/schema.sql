@@ -1,15 +1,19 @@
--- The core's own tables. Everything here changes only inside the transaction of a batch, of a
--- push's forgetting, or of opening the core.
+-- The core's own tables. Everything here changes only inside the transaction of a group of batches,
+-- of a call, of a push's forgetting, of a word about dead letters, or of opening the core.
 
--- One row. The id tells this core from any other that ever fed the same warehouse.
+-- One row. The id tells this core from any other that ever fed the same warehouse. The fence goes up
+-- by one with each engine that opens the core; only the holder of the last number may go on.
 CREATE TABLE IF NOT EXISTS headrace_core (
-    id TEXT NOT NULL
+    id     TEXT NOT NULL,
+    fence  INTEGER NOT NULL,
+    holder TEXT NOT NULL
 ) STRICT;
 
--- The tables that users declared, with the columns that they were made with.
+-- The tables, windows and aggregates that users declared, as they were made.
 CREATE TABLE IF NOT EXISTS headrace_tables (
-    name    TEXT PRIMARY KEY,
-    columns TEXT NOT NULL
+    name       TEXT PRIMARY KEY,
+    kind       TEXT NOT NULL CHECK (kind IN ('table', 'window', 'aggregate')),
+    definition TEXT NOT NULL
 ) STRICT;
 
 -- The ledger: the last batch that each procedure has committed.
@@ -20,44 +24,89 @@ CREATE TABLE IF NOT EXISTS headrace_ledger (
     PRIMARY KEY (dataflow, procedure)
 ) STRICT, WITHOUT ROWID;
 
+-- The last interval of event time, or punctuation, that a dataflow has closed.
+CREATE TABLE IF NOT EXISTS headrace_epochs (
+    dataflow TEXT PRIMARY KEY,
+    epoch    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- The ledger's other half: the next Kafka offset of each partition that a dataflow reads.
 CREATE TABLE IF NOT EXISTS headrace_positions (
     dataflow    TEXT NOT NULL,
-    topic       TEXT NOT NULL,
+    stream      TEXT NOT NULL,
     partition   INTEGER NOT NULL,
     next_offset INTEGER NOT NULL CHECK (next_offset > 0),
-    PRIMARY KEY (dataflow, topic, partition)
+    PRIMARY KEY (dataflow, stream, partition)
 ) STRICT, WITHOUT ROWID;
 
 -- The topics that those positions were read from: one that is deleted and made again has another id.
 CREATE TABLE IF NOT EXISTS headrace_topics (
     dataflow TEXT NOT NULL,
-    topic    TEXT NOT NULL,
+    stream   TEXT NOT NULL,
     id       TEXT NOT NULL,
-    PRIMARY KEY (dataflow, topic)
+    PRIMARY KEY (dataflow, stream)
 ) STRICT, WITHOUT ROWID;
 
--- Rows on their way to a warehouse: one Arrow IPC stream for each outlet and batch.
-CREATE TABLE IF NOT EXISTS headrace_staged (
+-- Batches of streams that some procedure has still to take, when a group ended before it did.
+CREATE TABLE IF NOT EXISTS headrace_pending (
     dataflow TEXT NOT NULL,
+    stream   TEXT NOT NULL,
     batch    INTEGER NOT NULL,
-    outlet   TEXT NOT NULL,
-    row_count INTEGER NOT NULL CHECK (row_count > 0),
     data     BLOB NOT NULL,
-    PRIMARY KEY (dataflow, batch, outlet)
+    PRIMARY KEY (dataflow, stream, batch)
 ) STRICT;
 
--- Tuples that could not be processed. A tuple has one position, so it can be here only once.
+-- Where event time has come in the windows that are cut by it.
+CREATE TABLE IF NOT EXISTS headrace_windows (
+    name     TEXT PRIMARY KEY,
+    boundary INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Rows on their way to a warehouse: one Arrow IPC stream for each outlet and group of batches.
+CREATE TABLE IF NOT EXISTS headrace_staged (
+    dataflow    TEXT NOT NULL,
+    outlet      TEXT NOT NULL,
+    first_batch INTEGER NOT NULL,
+    last_batch  INTEGER NOT NULL CHECK (last_batch >= first_batch),
+    row_count   INTEGER NOT NULL CHECK (row_count > 0),
+    data        BLOB NOT NULL,
+    PRIMARY KEY (dataflow, outlet, last_batch, first_batch)
+) STRICT;
+
+-- What could not be processed: single tuples (undecoded or rejected), and whole batches that failed.
 CREATE TABLE IF NOT EXISTS headrace_dead_letters (
-    id        INTEGER PRIMARY KEY,
+    id        INTEGER PRIMARY KEY AUTOINCREMENT,
     dataflow  TEXT NOT NULL,
+    -- The procedure, or nested group, that refused it; empty: it did not decode.
+    unit      TEXT NOT NULL,
     stream    TEXT NOT NULL,
     batch     INTEGER NOT NULL,
-    topic     TEXT NOT NULL,
-    partition INTEGER NOT NULL,
-    "offset"  INTEGER NOT NULL,
     reason    TEXT NOT NULL,
-    value     BLOB,
+    attempts  INTEGER NOT NULL,
     at        TEXT NOT NULL,
-    UNIQUE (topic, partition, "offset", dataflow)
+    row_count INTEGER NOT NULL,
+    -- Of a tuple that came from Kafka: where it is there, and its bytes.
+    topic     TEXT,
+    partition INTEGER,
+    "offset"  INTEGER,
+    value     BLOB,
+    -- Of a tuple: its columns as a JSON array; null if it did not decode.
+    fields    TEXT,
+    -- Of a batch: all of its tuples, as Arrow.
+    data      BLOB,
+    -- Somebody asked to run it again.
+    replay    INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX IF NOT EXISTS headrace_replays ON headrace_dead_letters (replay) WHERE replay;
+
+-- The results of calls that were made with a key: the same call again has the same result.
+CREATE TABLE IF NOT EXISTS headrace_calls (
+    number    INTEGER PRIMARY KEY AUTOINCREMENT,
+    dataflow  TEXT NOT NULL,
+    call      TEXT NOT NULL,
+    key       TEXT NOT NULL,
+    arguments TEXT NOT NULL,
+    result    TEXT NOT NULL,
+    UNIQUE (dataflow, call, key)
 ) STRICT;

@@ -1,53 +1,63 @@
-"""Staging: what a batch gives to an outlet, kept until the warehouse has it."""
+"""Staging: what batches give to an outlet, kept until the warehouse has it."""
 
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from etl_procs.errors import DefinitionChanged
+from etl_procs.batch import table_of
 from etl_procs.dataflow import Dataflow
+from etl_procs.errors import DefinitionChanged
+from etl_procs.execution import Staged
 from etl_procs.model import Outlet
 from headrace import arrow
 
+BATCH, DELETED = "_batch", "_deleted"
+
 INSERT = """\
-INSERT INTO headrace_staged (dataflow, batch, outlet, row_count, data)
-VALUES (:dataflow, :batch, :outlet, :row_count, :data)"""
+INSERT INTO headrace_staged (dataflow, outlet, first_batch, last_batch, row_count, data)
+VALUES (:dataflow, :outlet, :first_batch, :last_batch, :row_count, :data)"""
 
 RANGE = """\
-SELECT batch, data FROM headrace_staged
-WHERE dataflow = :dataflow AND outlet = :outlet AND batch > :after AND batch <= :through
-ORDER BY batch"""
+SELECT first_batch, last_batch, data FROM headrace_staged
+WHERE dataflow = :dataflow AND outlet = :outlet AND last_batch > :after AND first_batch <= :through
+ORDER BY last_batch, first_batch"""
 
 LAST = """\
 SELECT outlet, data FROM headrace_staged
-WHERE dataflow = :dataflow GROUP BY outlet HAVING batch = max(batch)"""
+WHERE dataflow = :dataflow GROUP BY outlet HAVING last_batch = max(last_batch)"""
 
-FORGET = "DELETE FROM headrace_staged WHERE dataflow = :dataflow AND batch <= :through"
+FORGET = "DELETE FROM headrace_staged WHERE dataflow = :dataflow AND last_batch <= :through"
 
 WAITING = """\
 SELECT coalesce(sum(row_count), 0) FROM headrace_staged WHERE dataflow = :dataflow"""
 
 
-@dataclass(frozen=True, slots=True)
-class StagedBatch:
-    """What one batch gave to one outlet."""
+def schema(outlet: Outlet) -> pa.Schema:
+    """Give the schema of an outlet's staged rows: their batch and, with a key, whether they are
+    deletions (which have only their key), before the outlet's own columns.
+    """
+    of_batch = [pa.field(BATCH, pa.int64(), nullable=False)]
+    if not outlet.key:
+        return pa.schema([*of_batch, *outlet.columns.arrow])
+    columns = [f if f.name in outlet.key else f.with_nullable(True) for f in outlet.columns.arrow]
+    return pa.schema([*of_batch, pa.field(DELETED, pa.bool_(), nullable=False), *columns])
 
-    batch: int
-    table: pa.Table
 
-
-def add(connection: sqlite3.Connection, outlet: Outlet, batch: int, table: pa.Table) -> None:
-    """Stage what `batch` gives to `outlet`."""
+def add(connection: sqlite3.Connection, outlet: Outlet, rows: Iterable[tuple[int, Staged]]) -> None:
+    """Stage what a group of batches gives to `outlet`, in its order."""
+    table = pa.concat_tables([_table(outlet, batch, staged) for batch, staged in rows])
+    batches = table[BATCH]
     connection.execute(
         INSERT,
         {
             "dataflow": outlet.dataflow,
-            "batch": batch,
             "outlet": outlet.name,
+            "first_batch": batches[0].as_py(),
+            "last_batch": batches[-1].as_py(),
             "row_count": table.num_rows,
-            "data": arrow.to_bytes(table),
+            "data": arrow.to_bytes(table.combine_chunks()),
         },
     )
 
@@ -56,7 +66,7 @@ def check(connection: sqlite3.Connection, dataflow: Dataflow) -> None:
     """Refuse definitions under which what is staged could not be moved any more."""
     for name, data in connection.execute(LAST, {"dataflow": dataflow.name}):
         outlet = dataflow.outlets.get(name)
-        if outlet is None or not arrow.from_bytes(data).schema.equals(outlet.columns.arrow):
+        if outlet is None or not arrow.from_bytes(data).schema.equals(schema(outlet)):
             raise DefinitionChanged(
                 f"rows wait for the warehouse in outlet {dataflow.name}.{name}, which is "
                 + ("no longer defined" if outlet is None else "now defined with other columns"),
@@ -66,13 +76,19 @@ def check(connection: sqlite3.Connection, dataflow: Dataflow) -> None:
 
 def between(
     connection: sqlite3.Connection, outlet: Outlet, *, after: int, through: int
-) -> Iterator[StagedBatch]:
-    """Read what the batches of (after, through] gave to `outlet`, in order."""
-    for batch, data in connection.execute(
+) -> Iterator[pa.Table]:
+    """Read what the batches of (after, through] gave to `outlet`, in order, as `schema` says."""
+    for first, last, data in connection.execute(
         RANGE,
         {"dataflow": outlet.dataflow, "outlet": outlet.name, "after": after, "through": through},
     ):
-        yield StagedBatch(batch, arrow.from_bytes(data))
+        table = arrow.from_bytes(data)
+        if first <= after or last > through:
+            batches = table[BATCH]
+            within = pc.and_(pc.greater(batches, after), pc.less_equal(batches, through))
+            table = table.filter(within)
+        if table.num_rows:
+            yield table
 
 
 def forget(connection: sqlite3.Connection, dataflow: str, through: int) -> None:
@@ -84,3 +100,17 @@ def waiting(connection: sqlite3.Connection, dataflow: str) -> int:
     """Count the rows that wait for the warehouse."""
     (rows,) = connection.execute(WAITING, {"dataflow": dataflow}).fetchone()
     return int(rows)
+
+
+def _table(outlet: Outlet, batch: int, staged: Staged) -> pa.Table:
+    of_key = outlet.columns.only(outlet.key)
+    part = staged.part
+    if isinstance(part, list):
+        part = table_of(part, (of_key if staged.deleted else outlet.columns).arrow)
+    given: dict[str, object] = {name: part[name] for name in part.column_names}
+    given[BATCH] = pa.repeat(pa.scalar(batch, pa.int64()), part.num_rows)
+    given[DELETED] = pa.repeat(staged.deleted, part.num_rows)
+    return pa.table(
+        [given.get(f.name, pa.nulls(part.num_rows, f.type)) for f in schema(outlet)],
+        schema=schema(outlet),
+    )

@@ -1,53 +1,48 @@
-"""The transaction: what a procedure's body is given to work with."""
+"""The transaction: what a routine's body is given to work with."""
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from etl_procs.access import Parameters
+from etl_procs.access import Access, Parameters, Rights
 from etl_procs.batch import Row
-from etl_procs.columns import Columns
-from etl_procs.errors import OF_THE_MACHINE, CoreError, primary_code
-from etl_procs.model import Outlet, Procedure
-from etl_procs.rules import Value
+from etl_procs.errors import Aborted, CoreError
+from etl_procs.fitting import Rows
+from etl_procs.model import Given, Outlet
 
-
-def _is_text(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
-
-
-KINDS = (pa.types.is_integer, pa.types.is_floating, _is_text)
-"""Arrow types that become one another without a change of value, or with an error."""
-
-Check = Callable[[Procedure, str, Parameters], None]
+if TYPE_CHECKING:
+    from etl_procs.execution import Execution
 
 
 class Transaction:
-    """One execution of one procedure on one batch: all of its effects commit, or none.
+    """One execution of one routine: all of its effects commit, or none."""
 
-    It only collects what the body emits and rejects; the core writes that in the same commit.
-    """
+    __slots__ = ("_access", "_connection", "_execution", "_rights", "batch")
 
-    def __init__(self, connection: sqlite3.Connection, procedure: Procedure, check: Check) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, access: Access, rights: Rights, execution: "Execution"
+    ) -> None:
         self._connection = connection
-        self._procedure = procedure
-        self._check = check
-        self.emitted: dict[str, list[pa.Table]] = {}
-        self.rejected: dict[int, str] = {}
-        self.broken: sqlite3.Error | None = None
-        """The error after which nothing of the batch can be kept, even if the body caught it."""
+        self._access = access
+        self._rights = rights
+        self._execution = execution
+        self.batch = execution.batch
+        """The id of the batch; 0 in a call."""
 
-    def query(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Value]]:
+    def query(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """Run a query and return its rows, by column name."""
-        names, rows = self._run(sql, parameters)
-        if len(set(names)) < len(names):
-            raise CoreError(
-                f"{self._named} asks for two columns of one name: {', '.join(names)}",
-                hint="Name one of them otherwise: SELECT a.id AS a_id, b.id.",
-            )
+        rows = self._run(sql, parameters)
+        names = self._rights.known[sql]
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def table(self, sql: str, parameters: Parameters = ()) -> pa.Table:
+        """Run a query and return its rows as an Arrow table."""
+        rows = self._run(sql, parameters)
+        names = self._rights.known[sql]
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+        return pa.table([pa.array(column) for column in columns], names=names)
 
     def execute(self, sql: str, parameters: Parameters = ()) -> int:
         """Run an INSERT, UPDATE or DELETE and return the number of rows that it changed."""
@@ -55,80 +50,90 @@ class Transaction:
         self._run(sql, parameters)
         return self._connection.total_changes - before
 
-    def emit(self, outlet: Outlet, rows: pa.Table | Iterable[Mapping[str, Value]]) -> None:
-        """Hand rows to an outlet: they reach the warehouse once, with this batch."""
-        if outlet not in self._procedure.gives:
+    def executemany(self, sql: str, rows: Iterable[Parameters]) -> int:
+        """Run an INSERT, UPDATE or DELETE for each of `rows`, and return the number changed."""
+        rows = list(rows)
+        if not rows:
+            return 0
+        before = self._connection.total_changes
+        self._check(sql, rows[0])
+        for row in rows:
+            _check_values(row)
+        try:
+            self._connection.executemany(sql, rows)
+        except sqlite3.Error as error:
+            self._execution.failed(error)
+            raise
+        return self._connection.total_changes - before
+
+    def emit(self, target: Given, rows: Rows) -> None:
+        """Hand rows to a stream, a window or an outlet; for a keyed outlet, they replace those
+        of the same key.
+        """
+        if id(target) not in self._rights.gives:
+            kind = type(target).__name__.lower()
             raise CoreError(
-                f"procedure {self._named} emits into {outlet.name}, which it does not declare",
-                hint=f"Add the outlet to the procedure's declaration: gives=[..., {outlet.name}].",
+                f"{self._rights.of} emits into {target.name}, which it does not declare",
+                hint=f"Add the {kind} to its declaration: gives=[..., {target.name}].",
             )
-        table = _typed(rows, outlet.columns, f"{self._named} emits into {outlet.name}")
-        if table.num_rows:
-            self.emitted.setdefault(outlet.name, []).append(table)
+        self._execution.emit(self._rights, target, rows)
+
+    def delete(self, outlet: Outlet, keys: Rows) -> None:
+        """Delete the rows of these keys from a keyed outlet's table in the warehouse."""
+        if id(outlet) not in self._rights.gives or not outlet.key:
+            raise CoreError(
+                f"{self._rights.of} deletes from {outlet.name}, which "
+                + ("has no key" if id(outlet) in self._rights.gives else "it does not declare"),
+                hint="Declare the outlet with a key, and name it in gives.",
+            )
+        self._execution.delete(self._rights, outlet, keys)
 
     def reject(self, row: Row, reason: str) -> None:
         """Set one tuple of the batch aside as a dead letter, with the reason."""
         if not isinstance(reason, str):
             raise TypeError(f"the reason of a rejection is a text, and not {reason!r}")
         reason.encode()  # half a surrogate pair cannot be stored
-        self.rejected.setdefault(row.index, reason)
+        self._execution.rejected.setdefault((row.stream, row.index), reason)
 
-    @property
-    def _named(self) -> str:
-        return f"{self._procedure.dataflow}.{self._procedure.name}"
+    def abort(self, reason: str) -> None:
+        """Give the whole batch up: it is tried again, and then becomes a dead letter."""
+        raise Aborted(
+            f"{self._rights.of} aborts: {reason}", hint="`headrace dead-letters` shows it."
+        )
 
-    def _run(self, sql: str, parameters: Parameters) -> tuple[list[str], list[tuple[Value, ...]]]:
-        if self.broken is not None:
-            raise self.broken
-        self._check(self._procedure, sql, parameters)
-        values = parameters.values() if isinstance(parameters, Mapping) else parameters
-        if any(value != value for value in values):
-            raise ValueError("NaN is no value of a table: SQLite would store NULL")
+    def _run(self, sql: str, parameters: Parameters) -> list[Any]:
+        known = self._rights.known
+        if sql not in known or self._execution.broken is not None:
+            self._check(sql, parameters)
+        _check_values(parameters)
         try:
             cursor = self._connection.execute(sql, parameters)
-            return [column[0] for column in cursor.description or ()], cursor.fetchall()
+            rows = cursor.fetchall()
         except sqlite3.Error as error:
-            # SQLite may have ended the transaction by itself. What ran after that would commit.
-            if not self._connection.in_transaction or primary_code(error) in OF_THE_MACHINE:
-                self.broken = error
+            self._execution.failed(error)
             raise
+        if sql not in known:
+            known[sql] = _column_names(self._rights, cursor)
+        return rows
+
+    def _check(self, sql: str, parameters: Parameters) -> None:
+        if self._execution.broken is not None:
+            raise self._execution.broken
+        if sql not in self._rights.known:
+            self._access.compile(self._rights, sql, parameters)
 
 
-def _typed(rows: pa.Table | Iterable[Mapping[str, Value]], columns: Columns, what: str) -> pa.Table:
-    schema = columns.arrow
-    try:
-        if isinstance(rows, pa.Table):
-            table = rows.select(columns.names)
-            for column, declared in zip(table.schema, schema, strict=True):
-                if pa.types.is_null(column.type):
-                    continue
-                if not any(is_kind(column.type) and is_kind(declared.type) for is_kind in KINDS):
-                    raise TypeError(f"{column.name} is {column.type}, and not {declared.type}")
-            table = table.cast(schema)
-        else:
-            table = pa.Table.from_pylist([_exactly(row, columns.names) for row in rows], schema)
-        table.validate(full=True)
-    except (pa.ArrowException, KeyError, TypeError, OverflowError) as error:
+def _column_names(rights: Rights, cursor: sqlite3.Cursor) -> tuple[str, ...]:
+    names = tuple(column[0] for column in cursor.description or ())
+    if len(set(names)) < len(names):
         raise CoreError(
-            f"{what} a row that does not fit: {error}",
-            hint=f"Its columns are: {columns.sql}",
-        ) from error
-    for column in columns.columns:
-        values = table[column.name]
-        if column.required and values.null_count:
-            raise CoreError(
-                f"{what} a row without {column.name}", hint=f"Its columns are: {columns.sql}"
-            )
-        # PostgreSQL has no text with NUL in it: such a row would block every push after it.
-        if pa.types.is_string(values.type) and pc.any(pc.match_substring(values, "\0")).as_py():
-            raise CoreError(
-                f"{what} a {column.name} with a NUL character, which PostgreSQL cannot hold",
-                hint="Reject such a tuple, or take the character out.",
-            )
-    return table
+            f"{rights.of} asks for two columns of one name: {', '.join(names)}",
+            hint="Name one of them otherwise: SELECT a.id AS a_id, b.id.",
+        )
+    return names
 
 
-def _exactly(row: Mapping[str, Value], names: tuple[str, ...]) -> Mapping[str, Value]:
-    if row.keys() != set(names):
-        raise KeyError(f"it has {', '.join(row)} and not {', '.join(names)}")
-    return row
+def _check_values(parameters: Parameters) -> None:
+    for value in parameters.values() if isinstance(parameters, dict) else parameters:
+        if value != value:
+            raise ValueError("NaN is no value of a table: SQLite would store NULL")

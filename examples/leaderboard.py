@@ -1,10 +1,14 @@
 """A talent show counts its votes: a known contestant, and one vote a phone."""
 
-from etl_procs import Batch, Dataflow, Transaction
+from etl_procs import Batch, Dataflow, Transaction, by_count
 
 flow = Dataflow("leaderboard")
 
-votes = flow.stream("votes", "phone TEXT NOT NULL, contestant INTEGER NOT NULL")
+votes = flow.stream(
+    "votes",
+    "phone TEXT NOT NULL, contestant INTEGER NOT NULL",
+    batches=by_count(1_000, linger_s=0.1),
+)
 
 contestants = flow.table(
     "contestants",

@@ -33,10 +33,18 @@ TYPE_NAMES = {
 }
 
 
-def option(default: Any, help_text: str, *, secret: bool = False, least: int | None = None) -> Any:
-    """Declare one key: its default, what it is for, and the least value it may have."""
+def option(
+    default: Any,
+    help_text: str,
+    *,
+    secret: bool = False,
+    least: int | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare one key: its default, what it is for, and which values it may have."""
     return dataclasses.field(
-        default=default, metadata={"help": help_text, "secret": secret, "least": least}
+        default=default,
+        metadata={"help": help_text, "secret": secret, "least": least, "choices": choices},
     )
 
 
@@ -72,8 +80,40 @@ class Engine:
 
     master: str = option("local[*]", "the Spark master")
     memory_mb: int = option(1024, "heap of Spark's driver", least=512)
-    batch_rows_max: int = option(10_000, "tuples in one atomic batch, at most", least=1)
+    read_records_max: int = option(10_000, "records that Spark reads at once, at most", least=1)
     trigger_ms: int = option(100, "time between two looks at Kafka", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The transactional core, and the limits on everything in it."""
+
+    durability: str = option(
+        "strong",
+        "strong: a commit is on disk before it counts; weak: the system writes it when it likes, "
+        "and after a power failure Kafka brings again what was lost",
+        choices=("strong", "weak"),
+    )
+    group_batches_max: int = option(64, "batches that commit together, at most", least=1)
+    group_mb_max: int = option(16, "size of the batches that commit together, at most", least=1)
+    group_ms_max: int = option(
+        10, "time after which a commit is due, whatever else waits to go with it", least=1
+    )
+    attempts_max: int = option(
+        3, "how often a batch that fails is tried before it is a dead letter", least=1
+    )
+    batch_rows_max: int = option(1_000_000, "tuples in one atomic batch, at most", least=1)
+    batch_mb_max: int = option(256, "size of one atomic batch, at most", least=1)
+    pending_batches_max: int = option(
+        10_000, "batches of a stream that wait for the core before Spark has to", least=1
+    )
+    statement_ms_max: int = option(60_000, "how long one batch may take a procedure", least=1)
+    dead_letters_mb_max: int = option(
+        1024, "size of all dead letters, at which the dataflows stand still", least=1
+    )
+    calls_kept_max: int = option(
+        100_000, "results of calls with a key that are kept for a repetition", least=1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +165,7 @@ class Config:
     broker: Broker = dataclasses.field(default_factory=Broker)
     warehouse: Warehouse = dataclasses.field(default_factory=Warehouse)
     engine: Engine = dataclasses.field(default_factory=Engine)
+    core: Core = dataclasses.field(default_factory=Core)
     push: Push = dataclasses.field(default_factory=Push)
     api: Api = dataclasses.field(default_factory=Api)
     supervisor: Supervisor = dataclasses.field(default_factory=Supervisor)
@@ -141,6 +182,7 @@ class Key:
     help: str
     secret: bool
     least: int | None
+    choices: tuple[str, ...]
 
     @property
     def variable(self) -> str:
@@ -306,6 +348,11 @@ def _checked(key: Key, value: Any, origin: str) -> Any:
         raise ConfigError(
             f"{origin}: {key.name} is {value}, and must be at least {key.least}",
             hint=f"{key.name}: {key.help} (default: {shown(key, key.default)}).",
+        )
+    if key.choices and value not in key.choices:
+        raise ConfigError(
+            f"{origin}: {key.name} is {value!r}",
+            hint=f"Use one of {', '.join(key.choices)} (default: {shown(key, key.default)}).",
         )
     if key.name == "warehouse.url" and value and not WAREHOUSE_URL.fullmatch(value):
         raise ConfigError(

@@ -14,8 +14,16 @@ from headrace.errors import ConfigError
 class Point(Enum):
     """Every place where a crash would leave something half done, were it not for the protocol."""
 
+    CORE_OPEN_BEFORE = "core.open.before"
+    CORE_OPEN_AFTER = "core.open.after"
     CORE_COMMIT_BEFORE = "core.commit.before"
     CORE_COMMIT_AFTER = "core.commit.after"
+    CORE_CALL_BEFORE = "core.call.before"
+    CORE_CALL_AFTER = "core.call.after"
+    CORE_LETTERS_BEFORE = "core.letters.before"
+    CORE_LETTERS_AFTER = "core.letters.after"
+    CORE_FORGET_BEFORE = "core.forget.before"
+    CORE_FORGET_AFTER = "core.forget.after"
     PUSH_COPY_AFTER = "push.copy.after"
     PUSH_COMMIT_BEFORE = "push.commit.before"
     PUSH_COMMIT_AFTER = "push.commit.after"

@@ -52,7 +52,8 @@ class Batcher:
             .option("kafka.bootstrap.servers", self._config.broker.bootstrap)
             .option("subscribe", topic.name)
             .option("startingOffsets", json.dumps({topic.name: starting}))
-            .option("maxOffsetsPerTrigger", self._config.engine.batch_rows_max)
+            .option("maxOffsetsPerTrigger", self._config.engine.read_records_max)
+            .option("includeHeaders", "true")  # a punctuation is told by its header
             .option("failOnDataLoss", "true")
             # What a producer's transaction has aborted is no tuple.
             .option("kafka.isolation.level", "read_committed")

@@ -11,11 +11,16 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from etl_procs.batch import OFFSET, PARTITION, REASON, VALUE
+from etl_procs.batch import MARK, OFFSET, PARTITION, REASON, VALUE
 from etl_procs.columns import Column, Type
 from etl_procs.model import Stream
 
 TEXT, DOCUMENT = "_text", "_document"
+
+PUNCTUATION = "punctuation"
+"""The header of a record that is no tuple but ends a batch: its value is the batch's id."""
+
+NO_BATCH_ID = "its header `punctuation` is no batch id: a whole number"
 
 SHOWN_CHARACTERS = 100
 """How much of a value its reason quotes; the dead letter holds all of its bytes."""
@@ -36,16 +41,27 @@ def decoded(records: DataFrame, stream: Stream) -> DataFrame:
         DOCUMENT, F.try_parse_json(TEXT)
     )
     columns = stream.columns.columns
+    mark, bad_mark = _mark()
+    reason = F.coalesce(_reason_of_document(), *map(_reason_of_column, columns))
     return parsed.select(
         F.col("partition").alias(PARTITION),
         F.col("offset").alias(OFFSET),
         F.col("value").alias(VALUE),
-        F.coalesce(_reason_of_document(), *map(_reason_of_column, columns)).alias(REASON),
+        F.when(bad_mark, F.lit(NO_BATCH_ID)).when(mark.isNull(), reason).alias(REASON),
+        mark.alias(MARK),
         *(
             F.try_variant_get(DOCUMENT, f"$.{c.name}", VARIANT_TYPES[c.type]).alias(c.name)
             for c in columns
         ),
     )
+
+
+def _mark() -> tuple[Expression, Expression]:
+    """Find the batch that a record ends, if it is a punctuation; and whether it names none."""
+    found = F.filter("headers", lambda header: header["key"] == PUNCTUATION)
+    text = F.get(found, F.lit(0))["value"].cast("string")
+    mark = F.when(text.rlike(r"^[0-9]{1,18}$"), text.cast("bigint"))
+    return mark, (F.size(found) > 0) & mark.isNull()
 
 
 def _reason_of_document() -> Expression:

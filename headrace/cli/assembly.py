@@ -1,5 +1,6 @@
 """The engine: batcher, core and pusher in one process, wired here."""
 
+import json
 import logging
 import shutil
 import threading
@@ -12,12 +13,15 @@ import pyarrow as pa
 from etl_procs.batch import Arrived
 from etl_procs.core import Core, core_path
 from etl_procs.dataflow import Dataflow
-from etl_procs.model import Procedure
+from etl_procs.group import Committed
+from etl_procs.model import Stream
 from etl_procs.reader import Reader
+from etl_procs.worker import Worker
 from headrace.clock import Clock
 from headrace.config import Config
 from headrace.crash import CrashPoints
 from headrace.local import jars
+from headrace.local.home import Home
 from ingest import session, topics
 from ingest.batcher import Batcher
 from migrations.push import Push
@@ -27,19 +31,26 @@ log = logging.getLogger(__name__)
 
 # How long an ending engine waits for a push; a push that is cut off is undone, and done again.
 PUSH_AT_HAND_S = 10.0
-# A signal that comes just before a wait without end begins would be seen only after it.
-SIGNAL_SEEN_S = 1.0
+# How often the main thread looks: for a signal that came just before a wait, and at the metrics.
+LOOK_EVERY_S = 1.0
 
 
 class Engine:
-    """One engine: a batcher for each stream, the core that they feed, and the pusher."""
+    """One engine: a batcher for each border stream, the core that they feed, and the pusher."""
 
     def __init__(self, config: Config, dataflows: dict[str, Dataflow], clock: Clock) -> None:
         crash = CrashPoints(config.testing.crash_at)
         path = core_path(config.home)
         self._config = config
         self._dataflows = dataflows
-        self._core = Core(path, clock=clock, crash=crash)
+        self._core = Core(path, settings=config.core, clock=clock, crash=crash)
+        self._worker = Worker(
+            self._core,
+            pending_max=config.core.pending_batches_max,
+            clock=clock,
+            on_commit=self._committed,
+            on_failure=self.fail,
+        )
         self._pusher = Pusher(
             Push(Reader(path), self._core.forget, crash, config.push.batches_max),
             list(dataflows.values()),
@@ -64,7 +75,8 @@ class Engine:
         """Run until stopped; raise what made it fail, if anything did."""
         with ExitStack() as closing:
             closing.callback(self._core.close)
-            self._core.prepare(self._dataflows.values())
+            for change in self._core.prepare(self._dataflows.values()):
+                log.warning("changed since the last start: %s", change)
             scratch = self._config.home / "spark"
             shutil.rmtree(scratch, ignore_errors=True)  # checkpoints of engines that were killed
             scratch.mkdir(exist_ok=True)
@@ -73,23 +85,39 @@ class Engine:
             closing.callback(_stopped, "Spark", spark.stop)
             self._pusher.start()
             closing.callback(self._pusher.stop, PUSH_AT_HAND_S)
-            for dataflow in self._dataflows.values():
-                for procedure in dataflow.procedures.values():
-                    batcher = Batcher(spark, procedure.takes, self._config)
+            topics_of = {flow.name: self._open(flow) for flow in self._dataflows.values()}
+            self._worker.start()
+            closing.callback(self._worker.stop)
+            for flow in self._dataflows.values():
+                for stream in flow.borders:
+                    batcher = Batcher(spark, stream, self._config)
                     closing.callback(_stopped, "the batcher", batcher.stop)
-                    self._start(procedure, batcher, scratch)
+                    self._start(batcher, stream, topics_of[flow.name][stream.name], scratch)
             when_ready()
             log.info("ready")
-            while not self._done.wait(SIGNAL_SEEN_S):
-                pass
+            while not self._done.wait(LOOK_EVERY_S):
+                self._write_metrics()
         if self._failure is not None:
             raise self._failure
 
-    def _start(self, procedure: Procedure, batcher: Batcher, scratch: Path) -> None:
+    def _open(self, flow: Dataflow) -> dict[str, topics.Topic]:
+        """Make sure of the topics of a dataflow, and open it in the core."""
         broker = self._config.broker
-        topic = topics.ensure(broker.bootstrap, procedure.takes.topic, broker.topic_partitions)
-        positions = self._core.positions(procedure.dataflow, topic.name, topic.id)
-        batcher.start(topic, positions, self._taking(procedure), scratch)
+        found = {
+            stream.name: topics.ensure(broker.bootstrap, stream.topic, broker.topic_partitions)
+            for stream in flow.borders
+        }
+        for name, topic in found.items():
+            self._core.claim(flow.name, name, topic.id)
+        self._core.open(flow.name, {name: topic.partitions for name, topic in found.items()})
+        return found
+
+    def _start(self, batcher: Batcher, stream: Stream, topic: topics.Topic, scratch: Path) -> None:
+        def take(tuples: pa.Table) -> None:
+            try:
+                self._worker.take(Arrived(stream, tuples))
+            except Exception as error:  # noqa: BLE001 - Spark would only log it
+                self.fail(error)
 
         def watch() -> None:
             try:
@@ -99,31 +127,28 @@ class Engine:
             else:
                 self.stop()
 
+        batcher.start(topic, self._core.positions(stream), take, scratch)
         threading.Thread(target=watch, name="watch batcher", daemon=True).start()
 
-    def _taking(self, procedure: Procedure) -> Callable[[pa.Table], None]:
-        def take(tuples: pa.Table) -> None:
-            if self._done.is_set():
-                return  # Spark hands it over again at the next start
-            try:
-                committed = self._core.run(procedure, Arrived(procedure.takes, tuples))
-            except Exception as error:  # noqa: BLE001 - handed to the main thread
-                self.fail(error)
-                return
-            if committed is None:
-                return
-            log.info(
-                "%s.%s committed batch %d: %d tuples, %d dead letters, %d rows staged",
-                procedure.dataflow,
-                procedure.name,
-                committed.batch,
-                committed.tuples,
-                committed.dead_letters,
-                committed.staged,
-            )
-            self._pusher.notify()
+    def _committed(self, committed: Committed) -> None:
+        log.info(
+            "%s committed batches %d to %d: %d tuples, %d dead letters, %d rows staged",
+            committed.dataflow,
+            committed.first,
+            committed.through,
+            committed.tuples,
+            committed.dead_letters,
+            committed.staged,
+        )
+        self._pusher.notify()
 
-        return take
+    def _write_metrics(self) -> None:
+        """Let others see what the core measures; the file is replaced whole."""
+        found = {**self._core.metrics.as_dict(), "queues": self._core.queues()}
+        path = Home(self._config.home).metrics
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(found), encoding="utf-8")
+        new.replace(path)
 
 
 def _stopped(what: str, stop: Callable[[], None]) -> None:

@@ -23,8 +23,8 @@ def tuples(config: Config, bootstrap: str) -> int | None:
     def waiting(snapshot: Snapshot, flow: Dataflow) -> int:
         return sum(
             held.stop - done.get(partition, held.start)
-            for stream in flow.streams.values()
-            for done in [snapshot.positions(flow.name, stream.topic)]
+            for stream in flow.borders
+            for done in [snapshot.positions(flow.name, stream.name)]
             for partition, held in topics.held(bootstrap, stream.topic).items()
         )
 
@@ -43,7 +43,7 @@ def until_taken(config: Config, stream: Stream, bootstrap: str) -> None:
     before, deadline = None, 0.0
     while True:
         with reader.snapshot() as snapshot:
-            done = snapshot.positions(stream.dataflow, stream.topic)
+            done = snapshot.positions(stream.dataflow, stream.name)
         if all(done.get(p, held.start) >= held.stop for p, held in partitions.items()):
             return
         if done != before:

@@ -67,6 +67,11 @@ class Home:
         return self.run / "writer.lock"
 
     @property
+    def metrics(self) -> Path:
+        """What the engine measures, written anew all the time."""
+        return self.run / "metrics.json"
+
+    @property
     def postgres_password(self) -> Path:
         """The password of the local PostgreSQL."""
         return self.secrets / "postgres.password"

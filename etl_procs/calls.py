@@ -1,0 +1,165 @@
+"""Calls: routines that a client runs as one transaction, serializable with every batch.
+
+Any process may make them: each call takes the core's write lock for its own short transaction.
+With a key of the caller's, a call that is made again gives the first one's result.
+"""
+
+import inspect
+import json
+import sqlite3
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from etl_procs.access import Access, rights_of
+from etl_procs.columns import Columns
+from etl_procs.dataflow import Dataflow
+from etl_procs.errors import BadCall, CoreError, ProcedureFailed, line_of
+from etl_procs.execution import Execution, Plan
+from etl_procs.fitting import Fitter
+from etl_procs.model import Call
+from etl_procs.store import Store, Write, connected
+from etl_procs.transaction import Transaction
+from headrace.config import Core as Settings
+from headrace.crash import CrashPoints
+from headrace.errors import HeadraceError, NotRunning
+
+KEPT = """\
+SELECT arguments, result FROM headrace_calls
+WHERE dataflow = :dataflow AND call = :call AND key = :key"""
+
+KEEP = """\
+INSERT INTO headrace_calls (dataflow, call, key, arguments, result)
+VALUES (:dataflow, :call, :key, :arguments, :result)"""
+
+FORGET = "DELETE FROM headrace_calls WHERE number <= (SELECT max(number) FROM headrace_calls) - ?"
+
+KEY_LENGTH_MAX = 200
+
+Result = list[dict[str, Any]]
+
+
+class Caller:
+    """Makes calls on one core; its methods may be called from any thread, one at a time."""
+
+    def __init__(
+        self,
+        path: Path,
+        dataflows: Mapping[str, Dataflow],
+        settings: Settings,
+        crash: CrashPoints,
+    ) -> None:
+        if not path.exists():
+            raise NotRunning(
+                f"there is no core at {path}", hint="Start the engine once: `headrace up`."
+            )
+        self._store = Store(path, settings, crash)
+        self._access = Access(connected(path))
+        self._kept_max = settings.calls_kept_max
+        self._lock = threading.Lock()
+        self._plans = {name: Plan(dataflow) for name, dataflow in dataflows.items()}
+        self._rights = {
+            id(call): rights_of(call, dataflow)
+            for dataflow in dataflows.values()
+            for call in dataflow.calls.values()
+        }
+
+    def call(
+        self, dataflow: str, name: str, arguments: Mapping[str, Any], *, key: str = ""
+    ) -> Result:
+        """Run a call and give its rows; with a `key`, run it at most once."""
+        call = self._find(dataflow, name)
+        given = _arguments(call, arguments)
+        if len(key) > KEY_LENGTH_MAX:
+            raise BadCall(
+                f"the key of a call has {len(key)} characters",
+                hint=f"It may have {KEY_LENGTH_MAX}.",
+            )
+        with self._lock, self._store.commit(Write.CALL) as connection:
+            of = {"dataflow": dataflow, "call": name, "key": key}
+            kept = connection.execute(KEPT, of).fetchone() if key else None
+            if kept is not None:
+                return _repeated(call, key, given, *kept)
+            result = self._run(connection, call, given)
+            if key:
+                texts = {"arguments": _text(given), "result": _text(result)}
+                connection.execute(KEEP, {**of, **texts})
+                connection.execute(FORGET, [self._kept_max])
+        return result
+
+    def close(self) -> None:
+        """Close the core's file."""
+        with self._lock:
+            self._access.close()
+            self._store.close()
+
+    def _find(self, dataflow: str, name: str) -> Call:
+        plan = self._plans.get(dataflow)
+        call = plan and plan.dataflow.calls.get(name)
+        if not call:
+            known = [
+                f"{p.dataflow.name}.{c}" for p in self._plans.values() for c in p.dataflow.calls
+            ]
+            raise BadCall(
+                f"there is no call {dataflow}.{name}",
+                hint=f"The calls are: {', '.join(sorted(known)) or 'none'}.",
+            )
+        return call
+
+    def _run(self, connection: sqlite3.Connection, call: Call, given: Mapping[str, Any]) -> Result:
+        execution = Execution(self._plans[call.dataflow], connection, self._access, 0)
+        transaction = Transaction(connection, self._access, self._rights[id(call)], execution)
+        try:
+            rows = call.body(transaction, **given)
+            if execution.broken is not None:
+                raise execution.broken
+        except (HeadraceError, sqlite3.OperationalError):
+            raise
+        except Exception as error:
+            file = inspect.unwrap(call.body).__code__.co_filename
+            raise ProcedureFailed(
+                f"call {call.dataflow}.{call.name} failed: {type(error).__name__}: {error} "
+                f"({line_of(file, error)})",
+                hint="Nothing of it was kept.",
+            ) from error
+        return _result(call, rows)
+
+
+def _arguments(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    of = f"call {call.dataflow}.{call.name}"
+    try:
+        values = Fitter(call.arguments).row(arguments, f"{of} is given")
+    except CoreError as error:
+        raise BadCall(error.what, hint=f"Its arguments are: {_declared(call.arguments)}") from None
+    return dict(zip(call.arguments.names, values, strict=True))
+
+
+def _result(call: Call, rows: Any) -> Result:
+    """Check what a body returned: one row, several, or nothing."""
+    if rows is None:
+        rows = []
+    elif isinstance(rows, Mapping):
+        rows = [rows]
+    fitted = Fitter(call.returns).fit(rows, f"call {call.dataflow}.{call.name} returns")
+    assert isinstance(fitted, list), "rows"
+    return [dict(zip(call.returns.names, values, strict=True)) for values in fitted]
+
+
+def _repeated(call: Call, key: str, given: Any, arguments: str, result: str) -> Result:
+    if arguments != _text(given):
+        raise BadCall(
+            f"the key {key!r} was used for {call.dataflow}.{call.name} with other arguments: "
+            f"{arguments}",
+            hint="A key names one call: give this one another key.",
+        )
+    kept: Result = json.loads(result)
+    return kept
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _declared(columns: Columns) -> str:
+    return columns.sql or "none"

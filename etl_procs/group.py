@@ -1,0 +1,360 @@
+"""The group: consecutive executions in one physical transaction, each in a savepoint of its own.
+
+It works on a copy of where its dataflow is, which becomes the dataflow's own when the transaction
+has committed. If that is rolled back, the copy is dropped, and the same rounds run again.
+"""
+
+import inspect
+import logging
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from etl_procs import dead_letters, ledger, pending, staging
+from etl_procs.access import Access
+from etl_procs.batch import Batch, Round
+from etl_procs.dead_letters import Replay
+from etl_procs.errors import (
+    OF_THE_MACHINE,
+    CoreError,
+    LettersFull,
+    ProcedureFailed,
+    line_of,
+    primary_code,
+)
+from etl_procs.execution import Execution, Plan, Staged
+from etl_procs.graph import Unit
+from etl_procs.intake import Intake
+from etl_procs.metrics import Metrics
+from headrace.clock import Clock
+from headrace.config import Core as Settings
+from headrace.errors import HeadraceError
+
+log = logging.getLogger(__name__)
+
+MB = 2**20
+
+
+@dataclass(slots=True)
+class Flow:
+    """One dataflow on one core, as of its last commit."""
+
+    plan: Plan
+    intake: Intake
+    done: dict[str, int]
+    """The last batch of each procedure."""
+    last: int
+    """The last round that was begun; units that have not done it are still to come."""
+    pending: dict[pending.Key, Batch]
+    """What has been given and somebody has still to take: all of it is on disk."""
+    queue: deque[Round] = field(default_factory=deque)
+    """Rounds that were cut and are in no commit yet."""
+    failures: dict[tuple[str, int], list[HeadraceError]] = field(default_factory=dict)
+    """What went wrong so far with a unit on a batch that took the whole group down with it."""
+
+    @property
+    def name(self) -> str:
+        """The dataflow's name."""
+        return self.plan.dataflow.name
+
+    def next_round(self) -> Round | None:
+        """Look at the next round that waits, cutting it if there is none."""
+        if not self.queue:
+            cut = self.intake.next()
+            if cut is None:
+                return None
+            self.queue.append(cut)
+        return self.queue[0]
+
+    @property
+    def is_amid_a_round(self) -> bool:
+        """Whether the last group ended before every unit had done the last round."""
+        return any(batch < self.last for batch in self.done.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became of the batches of one group."""
+
+    dataflow: str
+    first: int
+    through: int
+    """The last batch that the whole dataflow has done."""
+    tuples: int
+    dead_letters: int
+    staged: int
+
+
+class TakenDown(Exception):
+    """A unit's failure has ended the whole transaction; it is noted, and the group runs again."""
+
+
+class Group:
+    """What one physical transaction does for one dataflow."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        connection: sqlite3.Connection,
+        access: Access,
+        settings: Settings,
+        clock: Clock,
+        metrics: Metrics,
+        letters_size: int,
+    ) -> None:
+        self._flow = flow
+        self._plan = flow.plan
+        self._name = flow.name
+        self._connection = connection
+        self._access = access
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._due = clock.monotonic() + settings.group_ms_max / 1000
+        self.overdue_at = float("inf")
+        self.done = dict(flow.done)
+        self.last = flow.last
+        self.pending = dict(flow.pending)
+        self.begun = 0
+        """Rounds of the flow's queue that were begun."""
+        self.batches = 0
+        self.letters_size = letters_size
+        self._replayed: tuple[str, Mapping[str, Batch]] | None = None
+        self._bytes = 0
+        self._positions: dict[str, dict[int, int]] = {}
+        self._epoch: int | None = None
+        self._staged: dict[str, list[tuple[int, Staged]]] = {}
+        self._tuples = 0
+        self._dead = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to commit, between two rounds."""
+        # Whatever took a group down is kept apart, so that it cannot do it to others again.
+        batches_max = 1 if self._flow.failures else self._settings.group_batches_max
+        return (
+            self.batches >= batches_max
+            or self._bytes >= self._settings.group_mb_max * MB
+            or self._clock.monotonic() >= self._due
+        )
+
+    @property
+    def _is_overfull(self) -> bool:
+        """Whether it is time to commit even amid a round: its batches must be written down."""
+        return self._clock.monotonic() >= self._due + self._settings.group_ms_max / 1000
+
+    @property
+    def is_amid_a_round(self) -> bool:
+        """Whether units are still to do the last round."""
+        last = self.last
+        return any(batch < last for batch in self.done.values())
+
+    def begin(self, round_: Round) -> None:
+        """Take the batches of the next round; its units are still to run."""
+        self._next()
+        self.begun += 1
+        for taken in round_.inputs:
+            batch = taken.batch
+            batch.id = self.last
+            stream = batch.stream
+            self.pending[stream.name, self.last] = batch
+            self._tuples += len(batch)
+            if taken.positions:
+                self._positions.setdefault(stream.name, {}).update(taken.positions)
+            if taken.undecoded is not None:
+                dead_letters.add_undecoded(
+                    self._connection, stream, self.last, taken.undecoded, self._now()
+                )
+                self._count_dead(taken.undecoded.num_rows, taken.undecoded.nbytes)
+            self._bytes += taken.size
+            if taken.size > self._settings.batch_mb_max * MB:
+                raise CoreError(
+                    f"batch {self.last} of {stream.topic} has {taken.size // MB} MB",
+                    hint="Cut finer batches, or raise core.batch_mb_max "
+                    f"(now {self._settings.batch_mb_max}).",
+                )
+        if round_.epoch is not None:
+            self._epoch = round_.epoch
+
+    def begin_replay(self, replay: Replay) -> None:
+        """Make a round of dead letters, which only their unit sees."""
+        self._next()
+        (unit,) = (unit for unit in self._plan.units if unit.name == replay.unit)
+        batches = {stream.name: replay.batch(stream, self.last) for stream in unit.takes}
+        self._replayed = (unit.name, batches)
+        replay.drop(self._connection)
+        log.info("%s.%s runs dead letters again as batch %d", self._name, unit.name, self.last)
+
+    def _next(self) -> None:
+        assert not self.is_amid_a_round, "one round after the other"
+        self.last += 1
+        self.batches += 1
+        self._metrics.batches[self._name] += 1
+
+    def finish_round(self) -> None:
+        """Run the units that have not done the last round, as far as there is room."""
+        batch = self.last
+        for unit in self._plan.units:
+            if self.done[unit.procedures[0].name] < batch:
+                self._run(unit, batch)
+                if self._is_overfull:
+                    return
+
+    def _run(self, unit: Unit, batch: int) -> None:
+        inputs = self._inputs(unit, batch)
+        began = time.perf_counter_ns()
+        execution = self._attempt(unit, batch, inputs)
+        self._metrics.units[f"{self._name}.{unit.name}"].add(time.perf_counter_ns() - began)
+        for procedure in unit.procedures:
+            self.done[procedure.name] = batch
+        if execution is not None:
+            self._keep(unit, execution)
+        for stream in unit.takes:
+            if all(self.done[name] >= batch for name in self._plan.consumers[stream.name]):
+                self.pending.pop((stream.name, batch), None)
+
+    def _inputs(self, unit: Unit, batch: int) -> dict[str, Batch]:
+        if self._replayed is not None and self._replayed[0] == unit.name:
+            return dict(self._replayed[1])
+        found = {}
+        for stream in unit.takes:
+            given = self.pending.get((stream.name, batch))
+            found[stream.name] = Batch(stream, batch, tuples=[]) if given is None else given
+        return found
+
+    def _attempt(self, unit: Unit, batch: int, inputs: Mapping[str, Batch]) -> "Finished | None":
+        """Run a unit until it succeeds; None if its attempts are used up."""
+        failures = list(self._flow.failures.get((unit.name, batch), []))
+        connection = self._connection
+        while len(failures) < self._settings.attempts_max:
+            execution = Execution(self._plan, connection, self._access, batch)
+            connection.execute("SAVEPOINT te")
+            self.overdue_at = self._clock.monotonic() + self._settings.statement_ms_max / 1000
+            try:
+                batches = execution.run(unit, inputs)
+                connection.execute("RELEASE te")
+            except Exception as error:  # noqa: BLE001 - a user's code may raise anything
+                failures.append(self._judged(unit, batch, error, execution))
+                connection.execute("ROLLBACK TO te")
+                connection.execute("RELEASE te")
+            else:
+                return Finished(execution, batches)
+            finally:
+                self.overdue_at = float("inf")
+        self._give_up(unit, batch, inputs, failures)
+        return None
+
+    def _judged(
+        self, unit: Unit, batch: int, error: Exception, execution: Execution
+    ) -> HeadraceError:
+        """Say what an error of a unit's is: its own fault, or one that ends the group."""
+        cause = execution.broken or error
+        if isinstance(cause, sqlite3.Error) and primary_code(cause) in OF_THE_MACHINE:
+            raise cause  # not the procedure's fault
+        failed = cause if isinstance(cause, HeadraceError) else _failed(unit, batch, cause)
+        name = f"{self._name}.{unit.name}"
+        self._metrics.aborts[name] += 1
+        log.warning("%s, batch %d: %s", name, batch, failed.what)
+        if not self._connection.in_transaction:
+            self._flow.failures.setdefault((unit.name, batch), []).append(failed)
+            raise TakenDown from error
+        return failed
+
+    def _give_up(
+        self, unit: Unit, batch: int, inputs: Mapping[str, Batch], failures: list[HeadraceError]
+    ) -> None:
+        reason, at = failures[-1].what, self._now()
+        for taken in inputs.values():
+            dead_letters.add_batch(self._connection, unit.name, taken, reason, len(failures), at)
+            self._count_dead(len(taken), sum(len(str(values)) for values in taken.tuples))
+        self._metrics.dead_batches[f"{self._name}.{unit.name}"] += 1
+        log.error(
+            "%s.%s has given up batch %d after %d attempts; it is a dead letter, and the dataflow "
+            "goes on without it: %s",
+            self._name,
+            unit.name,
+            batch,
+            len(failures),
+            reason,
+        )
+
+    def _keep(self, unit: Unit, finished: "Finished") -> None:
+        """Count what a unit has emitted and rejected."""
+        execution, batches = finished.execution, finished.batches
+        for name in execution.given:
+            if any(self.done[taker] < execution.batch for taker in self._plan.consumers[name]):
+                self.pending[name, execution.batch] = batches[name]
+        for staged in execution.staged:
+            kept = self._staged.setdefault(staged.outlet.name, [])
+            kept.append((execution.batch, staged))
+        for (stream, index), reason in execution.rejected.items():
+            taken = batches[stream]
+            dead_letters.add_rejected(
+                self._connection, unit.name, taken, index, reason, self._now()
+            )
+            self._count_dead(1, len(str(taken.tuples[index])))
+
+    def _count_dead(self, tuples: int, size: int) -> None:
+        self._dead += tuples
+        self.letters_size += size
+        self._metrics.dead_tuples[self._name] += tuples
+        if self.letters_size > self._settings.dead_letters_mb_max * MB:
+            raise LettersFull(
+                f"the dead letters have reached {self.letters_size // MB} MB",
+                hint="Look at them (`headrace dead-letters list`), replay or drop some, or raise "
+                "core.dead_letters_mb_max. Until then the dataflows wait.",
+            )
+
+    def write(self) -> Committed:
+        """Write down what is not yet in the database, and move the ledger."""
+        connection, flow = self._connection, self._flow
+        new = [batch for key, batch in self.pending.items() if key not in flow.pending]
+        pending.add(connection, self._name, new)
+        pending.drop(connection, self._name, flow.pending.keys() - self.pending.keys())
+        staged = 0
+        for name, rows in self._staged.items():
+            staging.add(connection, self._plan.dataflow.outlets[name], rows)
+            staged += sum(len(part.part) for _, part in rows)
+        ledger.move_positions(connection, self._name, self._positions)
+        if self._epoch is not None:
+            ledger.close_epoch(connection, self._name, self._epoch)
+            self._metrics.epochs[self._name] = self._epoch
+        ledger.step(connection, self._name, flow.done, self.done)
+        first = min(flow.done.values(), default=0) + 1
+        through = min(self.done.values(), default=0)
+        return Committed(self._name, first, through, self._tuples, self._dead, staged)
+
+    def become(self) -> None:
+        """Make what has been committed the dataflow's own."""
+        flow = self._flow
+        flow.done, flow.last, flow.pending = self.done, self.last, self.pending
+        for _ in range(self.begun):
+            flow.queue.popleft()
+        flow.failures = {
+            (unit, batch): failures
+            for (unit, batch), failures in flow.failures.items()
+            if self.done[unit.partition("+")[0]] < batch
+        }
+
+    def _now(self) -> str:
+        return self._clock.now().isoformat()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An execution that succeeded, and the batches of the streams that it took and gave."""
+
+    execution: Execution
+    batches: Mapping[str, Batch]
+
+
+def _failed(unit: Unit, batch: int, error: Exception) -> ProcedureFailed:
+    files = {inspect.unwrap(p.body).__code__.co_filename for p in unit.procedures}
+    where = ", ".join(line_of(file, error) for file in files)
+    return ProcedureFailed(
+        f"procedure {unit.procedures[0].dataflow}.{unit.name} failed on batch {batch}: "
+        f"{type(error).__name__}: {error} ({where})",
+        hint="Nothing of that attempt was kept.",
+    )

@@ -1,0 +1,76 @@
+"""Metrics: what a core counts and measures about itself; a restart begins them anew."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+BUCKETS = 28
+"""A bucket for each power of two of microseconds: the last holds two minutes and more."""
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How often something took how long; buckets double."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    sum_ns: int = 0
+
+    def add(self, nanoseconds: int) -> None:
+        """Count one duration."""
+        self.counts[min((nanoseconds // 1_000).bit_length(), BUCKETS - 1)] += 1
+        self.sum_ns += nanoseconds
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give count, sum, and for each bucket that has some: its upper bound and its count."""
+        return {
+            "count": sum(self.counts),
+            "sum_s": self.sum_ns / 1e9,
+            "buckets": {f"{2**i / 1e6:g}": n for i, n in enumerate(self.counts) if n},
+        }
+
+
+@dataclass(slots=True)
+class Metrics:
+    """What one core has done since it was opened."""
+
+    commits: int = 0
+    """Groups of batches that were committed."""
+    rollbacks: int = 0
+    """Groups that were rolled back whole, and run again."""
+    batches: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Rounds begun, by dataflow."""
+    aborts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Attempts of units that failed, by dataflow.unit."""
+    dead_batches: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Batches that a unit has given up, by dataflow.unit."""
+    dead_tuples: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Tuples that did not decode or were rejected, by dataflow."""
+    units: dict[str, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
+    """How long one unit took for one batch, by dataflow.unit."""
+    groups: Histogram = field(default_factory=Histogram)
+    """How long one group took, its commit included."""
+    group_sizes: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """Groups, by the power of two that their number of batches reaches."""
+    epochs: dict[str, int] = field(default_factory=dict)
+    """The watermark: the last interval or punctuation that a dataflow has closed."""
+
+    def group(self, batches: int, nanoseconds: int) -> None:
+        """Count one group that was committed."""
+        self.commits += 1
+        self.groups.add(nanoseconds)
+        self.group_sizes[1 << (batches - 1).bit_length() if batches else 0] += 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give all of them, ready for JSON."""
+        return {
+            "commits": self.commits,
+            "rollbacks": self.rollbacks,
+            "batches": dict(self.batches),
+            "aborts": dict(self.aborts),
+            "dead_batches": dict(self.dead_batches),
+            "dead_tuples": dict(self.dead_tuples),
+            "units": {name: histogram.as_dict() for name, histogram in self.units.items()},
+            "groups": self.groups.as_dict(),
+            "group_sizes": {str(size): n for size, n in sorted(self.group_sizes.items())},
+            "epochs": dict(self.epochs),
+        }

@@ -1,0 +1,85 @@
+"""Pending batches: what a stream holds for those who have still to take it, between two groups."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import pyarrow as pa
+
+from etl_procs.batch import ARRIVAL, OFFSET, PARTITION, VALUE, Batch, Position
+from etl_procs.columns import Column, Columns, Type
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Stream
+from headrace import arrow
+
+INSERT = "INSERT INTO headrace_pending VALUES (:dataflow, :stream, :batch, :data)"
+
+DELETE = """\
+DELETE FROM headrace_pending
+WHERE dataflow = :dataflow AND stream = :stream AND batch = :batch"""
+
+ALL = "SELECT stream, batch, data FROM headrace_pending WHERE dataflow = :dataflow"
+
+Key = tuple[str, int]
+"""A stream's name and a batch's id."""
+
+ORIGIN = [PARTITION, OFFSET, VALUE]
+
+
+def add(connection: sqlite3.Connection, dataflow: str, batches: Iterable[Batch]) -> None:
+    """Write batches down, with the places that their tuples came from."""
+    for batch in batches:
+        values = {"dataflow": dataflow, "stream": batch.stream.name, "batch": batch.id}
+        connection.execute(INSERT, {**values, "data": to_bytes(batch)})
+
+
+def drop(connection: sqlite3.Connection, dataflow: str, keys: Iterable[Key]) -> None:
+    """Delete batches that everybody has taken."""
+    for stream, batch in keys:
+        connection.execute(DELETE, {"dataflow": dataflow, "stream": stream, "batch": batch})
+
+
+def all_of(connection: sqlite3.Connection, dataflow: Dataflow) -> Iterator[Batch]:
+    """Read the batches that a dataflow has still to take."""
+    for name, batch, data in connection.execute(ALL, {"dataflow": dataflow.name}):
+        stream = dataflow.streams.get(name)
+        if stream is None:  # no longer declared: it is as its tuples are
+            fields = arrow.from_bytes(data).schema.names[len(ORIGIN) :]
+            stream = Stream(dataflow.name, name, Columns("", tuple(map(_any_column, fields))))
+        yield from_bytes(stream, batch, data)
+
+
+def to_bytes(batch: Batch) -> bytes:
+    """Write a batch as one Arrow IPC stream: where each tuple came from, and its columns."""
+    places = [batch.position(index) for index in range(len(batch))]
+    table = batch.table
+    values: list[list[object]] = [
+        [None if place is None else place.partition for place in places],
+        [None if place is None else place.offset for place in places],
+        [None if place is None else place.value for place in places],
+    ]
+    for index, (name, column) in enumerate(zip(ORIGIN, values, strict=True)):
+        table = table.add_column(index, name, pa.array(column, ARRIVAL.field(name).type))
+    return arrow.to_bytes(table)
+
+
+def from_bytes(stream: Stream, batch: int, data: bytes) -> Batch:
+    """Read back what `to_bytes` wrote."""
+    table = arrow.from_bytes(data)
+    return Batch(
+        stream,
+        batch,
+        table=table.select(stream.columns.names),
+        origin=partial(_position, table.select(ORIGIN)),
+    )
+
+
+def _any_column(name: str) -> Column:
+    return Column(name, Type.TEXT, required=False)
+
+
+def _position(table: pa.Table, index: int) -> Position | None:
+    (row,) = table.slice(index, 1).to_pylist()
+    if row[PARTITION] is None:
+        return None
+    return Position(row[PARTITION], row[OFFSET], row[VALUE])

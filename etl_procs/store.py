@@ -1,0 +1,113 @@
+"""The store: one SQLite database, one writer at a time, and what a failed write means."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+
+from etl_procs.door import Door
+from etl_procs.errors import CoreError, Locked, OutOfRoom, primary_code
+from headrace.config import Core as Settings
+from headrace.crash import CrashPoints, Point
+
+# The door keeps our own writers apart; this is for a stranger's, such as the sqlite3 shell.
+BUSY_TIMEOUT_MS = 10_000
+LOG_BYTES_KEPT = 64 * 2**20
+STATEMENTS_KEPT = 1_000
+SYNCHRONOUS = {"strong": "FULL", "weak": "NORMAL"}
+
+
+class Write(Enum):
+    """The kinds of transactions that write, and the crash points around their commits."""
+
+    OPEN = (Point.CORE_OPEN_BEFORE, Point.CORE_OPEN_AFTER)
+    GROUP = (Point.CORE_COMMIT_BEFORE, Point.CORE_COMMIT_AFTER)
+    CALL = (Point.CORE_CALL_BEFORE, Point.CORE_CALL_AFTER)
+    LETTERS = (Point.CORE_LETTERS_BEFORE, Point.CORE_LETTERS_AFTER)
+    FORGET = (Point.CORE_FORGET_BEFORE, Point.CORE_FORGET_AFTER)
+
+
+class Store:
+    """A connection that writes. Used by one thread at a time."""
+
+    def __init__(self, path: Path, settings: Settings, crash: CrashPoints) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.connection = connected(path)
+        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[settings.durability]}")
+        # A long reader makes the log grow; it is cut to this when the reader is gone.
+        self.connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}")
+        self._door = Door(path)
+        self._crash = crash
+
+    @contextmanager
+    def commit(self, write: Write) -> Iterator[sqlite3.Connection]:
+        """Run the block as one transaction; if it raises, nothing of it is there."""
+        before, after = write.value
+        with self._door.writing():
+            try:
+                self.connection.execute("BEGIN IMMEDIATE")
+                yield self.connection
+                assert self.connection.in_transaction, "nothing ends the transaction but this"
+                self._crash.reached(before)
+                self.connection.execute("COMMIT")
+                self._crash.reached(after)
+            except sqlite3.Error as error:
+                raise failure(error) from error
+            finally:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the file; what was committed stays."""
+        self.connection.close()
+        self._door.close()
+
+
+def connected(path: Path) -> sqlite3.Connection:
+    """Connect to a core's file, as everyone does who compiles or runs a procedure's SQL."""
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS_KEPT
+    )
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def make_durable(path: Path) -> None:
+    """Return when all that is committed in a core's file is on the disk, whoever wrote it."""
+    log = path.with_name(path.name + "-wal")
+    try:
+        descriptor = os.open(log, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # closed in order: all of it is in the file itself
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def failure(error: sqlite3.Error) -> CoreError:
+    """Say what an error of SQLite's means for the core."""
+    match primary_code(error):
+        case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR | sqlite3.SQLITE_NOMEM:
+            return OutOfRoom(
+                "the disk that holds the core is full"
+                if primary_code(error) == sqlite3.SQLITE_FULL
+                else f"the core's file could not be written: {error}",
+                hint="Free some room. Nothing was half-written, and the core goes on from there.",
+            )
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Locked(
+                f"another process held the core's write lock for {BUSY_TIMEOUT_MS // 1000} s",
+                hint="Find who has the file open for writing: `fuser` on the core's file tells.",
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return CoreError(
+                f"the core's file is damaged: {error}",
+                hint="Restore the data folder from a backup, or start over with `headrace reset`.",
+            )
+    return CoreError(f"the core's database said: {error}", hint="Nothing of it was kept.")
