@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from etl_procs import pending
-from etl_procs.batch import OFFSET, PARTITION, REASON, VALUE, Batch
+from etl_procs.batch import OFFSET, PARTITION, REASON, VALUE, Batch, Position
 from etl_procs.dataflow import Dataflow
 from etl_procs.graph import Unit
 from etl_procs.model import Stream
@@ -268,6 +268,6 @@ def _payload(stream: Stream, batch: int, letter: DeadLetter) -> Batch:
         return pending.from_bytes(stream, batch, letter.data)
     place = None
     if letter.partition is not None and letter.offset is not None:
-        place = pending.Position(letter.partition, letter.offset, letter.value)
+        place = Position(letter.partition, letter.offset, letter.value)
     values = tuple(json.loads(letter.fields or "[]"))
     return Batch(stream, batch, tuples=[values], origin=lambda _index: place)

@@ -29,7 +29,10 @@ class Plan:
         self.dataflow = dataflow
         self.units = units(dataflow)
         self.consumers = consumers(dataflow)
-        routines = (*dataflow.procedures.values(), *dataflow.triggers.values())
+        routines: list[Procedure | Trigger] = [
+            *dataflow.procedures.values(),
+            *dataflow.triggers.values(),
+        ]
         self.rights = {routine.name: rights_of(routine, dataflow) for routine in routines}
         self.windows = {w.name: windows.table_for(w) for w in dataflow.windows.values()}
         self.fitters: dict[int, Fitter] = {}
@@ -41,7 +44,8 @@ class Plan:
             ]
             for p in dataflow.procedures.values()
         }
-        for thing in (*dataflow.streams.values(), *dataflow.windows.values()):
+        watched: list[Stream | Window] = [*dataflow.streams.values(), *dataflow.windows.values()]
+        for thing in watched:
             self.triggers[id(thing)] = [t for t in dataflow.triggers.values() if t.on is thing]
             self.fitters[id(thing)] = Fitter(thing.columns)
         for outlet in dataflow.outlets.values():

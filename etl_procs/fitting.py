@@ -4,8 +4,9 @@ Nothing is converted that would change its value, and nothing passes that an eng
 could not hold.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,8 +18,8 @@ from etl_procs.rules import Value
 
 INTEGER_LEAST, INTEGER_MOST = -(2**63), 2**63 - 1
 
-Rows = pa.Table | Iterable[Mapping[str, Value]]
-Part = list[Tuple] | pa.Table
+Rows: TypeAlias = pa.Table | Iterable[Mapping[str, Value]]
+Part: TypeAlias = list[Tuple] | pa.Table
 """Rows that fit: tuples in the order of the columns, or an Arrow table with their schema."""
 
 
@@ -36,11 +37,9 @@ class Fitter:
     __slots__ = ("_columns", "_pick", "_width")
 
     def __init__(self, columns: Columns) -> None:
-        names = columns.names
         self._columns = columns
-        self._width = len(names)
-        pick = itemgetter(*names) if names else lambda _row: ()
-        self._pick = (lambda row: (pick(row),)) if len(names) == 1 else pick
+        self._width = len(columns.names)
+        self._pick = _picking(columns.names)
 
     def fit(self, rows: Rows, what: str) -> Part:
         """Give the rows as they are kept; `what` says in an error who hands over what."""
@@ -124,6 +123,13 @@ class Fitter:
             f"{what} a row {why}" if alone else f"{what} a row that does not fit: {why}",
             hint=f"Its columns are: {self._columns.sql}",
         )
+
+
+def _picking(names: Sequence[str]) -> Callable[[Mapping[str, Value]], Any]:
+    if len(names) == 1:
+        (name,) = names
+        return lambda row: (row[name],)
+    return itemgetter(*names) if names else lambda _row: ()
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
