@@ -101,7 +101,7 @@ class Board:
             assert process.poll() is None, self.log()
             try:
                 with self.reader.snapshot() as snapshot:
-                    done = snapshot.positions(self.name, self.topic) == ends
+                    done = snapshot.positions(self.name, "votes") == ends
                     return done and snapshot.waiting(self.name) == 0
             except NotRunning:  # the engine has not made its core yet
                 return False

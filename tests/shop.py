@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flows import arrived
+from flows import ended
 
 from api.catalogue import Catalogue
 from api.cut import Freshness
@@ -16,14 +16,18 @@ from etl_procs.batch import Batch
 from etl_procs.core import Core, core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.reader import Reader
+from etl_procs.rules import by_punctuation
 from etl_procs.transaction import Transaction
+from headrace import config
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
 from migrations import warehouse
 from migrations.push import Push, Pushed
 
 flow = Dataflow("shop")
-orders = flow.stream("orders", "id INTEGER NOT NULL, price REAL, note TEXT")
+orders = flow.stream(
+    "orders", "id INTEGER NOT NULL, price REAL, note TEXT", batches=by_punctuation()
+)
 sales = flow.outlet("sales", "id INTEGER NOT NULL, price REAL, note TEXT")
 refunds = flow.outlet("refunds", "id INTEGER NOT NULL")
 
@@ -42,8 +46,11 @@ class Shop:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.core = Core(core_path(home), clock=SystemClock(), crash=CrashPoints())
+        self.core = Core(
+            core_path(home), settings=config.Core(), clock=SystemClock(), crash=CrashPoints()
+        )
         self.core.prepare([flow])
+        self.core.open(flow.name, {orders.name: [0]})
         self.reader = Reader(core_path(home))
 
     def sell(self, *sales: Sale) -> None:
@@ -52,9 +59,14 @@ class Shop:
 
     def sell_all(self, batches: Sequence[Sequence[Sale]]) -> None:
         """Commit batch after batch."""
-        for batch in batches:
-            start = self.core.positions("shop", orders.topic, "id").get(0, 0)
-            assert self.core.run(flow.procedures["sell"], arrived(orders, batch, first=start))
+        first = self.core.positions(orders).get(0, 0)
+        with self.reader.snapshot() as snapshot:
+            last = snapshot.batch("shop")
+        for number, batch in enumerate(batches, last + 1):
+            self.core.feed(ended(orders, batch, batch=number, first=first))
+            first += len(batch) + 1
+        committed = self.core.drain()
+        assert not batches or committed[-1].through == last + len(batches)
 
     def a_push(self, batches_max: int = 1_000, *, crash_at: str = "") -> Push:
         return Push(self.reader, self.core.forget, CrashPoints(crash_at), batches_max)
@@ -66,7 +78,7 @@ class Shop:
         """Count the rows of `sales` that the core still holds."""
         with self.reader.snapshot() as snapshot:
             through = snapshot.batch("shop")
-            return sum(b.table.num_rows for b in snapshot.staged(sales, after=0, through=through))
+            return sum(rows.num_rows for rows in snapshot.staged(sales, after=0, through=through))
 
     def close(self) -> None:
         self.core.close()

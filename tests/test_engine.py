@@ -69,7 +69,7 @@ def test_kills_around_the_commit_and_amid_a_push_leave_every_vote_once(board: Bo
         (Point.CORE_COMMIT_AFTER, 2),
         (Point.PUSH_COPY_AFTER, 1),
     ]:
-        settings = {"testing__crash_at": f"{point.value}:{times}", "engine__batch_rows_max": "30"}
+        settings = {"testing__crash_at": f"{point.value}:{times}", "engine__read_records_max": "30"}
         with board.engine(**settings) as engine:
             assert board.until_dead(engine) == -signal.SIGKILL, board.log()
     with board.engine() as engine:
