@@ -4,13 +4,14 @@ Machines are noisy, so what is compared runs in turns, round after round, and th
 """
 
 import gc
+import os
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,9 @@ class Result:
 
     figures: Figures
     peers: dict[str, Figures]
-    ratios: Figures
+    ratios: Mapping[str, Sequence[float]]
+    """One for each round; their median counts."""
     settings: dict[str, Any]
-    spread: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """The lowest and the highest of a ratio, over the rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,14 @@ def folder(parent: Path, name: str) -> Iterator[Path]:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a folder's files to the disk: what is left to be written would slow who syncs next."""
+    for file in source.iterdir():
+        copied = shutil.copyfile(file, target / file.name)
+        with copied.open("rb") as opened:
+            os.fsync(opened.fileno())
 
 
 @contextmanager

@@ -1,6 +1,9 @@
 """Our engine as an experiment drives it: a core on a disk, fed as the batcher feeds it."""
 
-from collections.abc import Iterator, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -8,7 +11,9 @@ from typing import Any, Self
 import pyarrow as pa
 
 from bench.bare import GROUP_BATCHES
+from etl_procs import ledger
 from etl_procs.batch import ARRIVAL, Arrived
+from etl_procs.calls import Caller
 from etl_procs.core import Core
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Stream
@@ -33,10 +38,13 @@ class Ours:
     ) -> None:
         self.flow = flow
         self.path = folder / FILE
-        settings = config.Core(
+        self._settings = config.Core(
             durability=durability, group_batches_max=group, group_ms_max=GROUP_MS
         )
-        self.core = Core(self.path, settings=settings, clock=SystemClock(), crash=CrashPoints())
+        self.core = Core(
+            self.path, settings=self._settings, clock=SystemClock(), crash=CrashPoints()
+        )
+        self._callers = ExitStack()
         self.core.prepare([flow])
         self.core.open(flow.name, partitions={stream.name: [0] for stream in flow.borders})
 
@@ -45,6 +53,19 @@ class Ours:
         for arrived in arrivals:
             self.core.feed(arrived)
             self.core.drain()
+
+    def caller(self) -> Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]:
+        """Give what makes calls as a client does, each a transaction that has committed."""
+        flows = {self.flow.name: self.flow}
+        made = self._callers.enter_context(
+            closing(Caller(self.path, flows, self._settings, CrashPoints()))
+        )
+        return partial(made.call, self.flow.name)
+
+    def done(self) -> dict[str, int]:
+        """Read the last batch of each procedure."""
+        with closing(sqlite3.connect(self.path)) as connection:
+            return ledger.done(connection, self.flow.name)
 
     def __enter__(self) -> Self:
         return self
@@ -55,19 +76,24 @@ class Ours:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._callers.close()
         self.core.close()
 
 
-def arrivals(stream: Stream, rows: Sequence[Sequence[Any]]) -> list[Arrived]:
+def arrivals(
+    stream: Stream, rows: Sequence[Sequence[Any]], *, first_offset: int = 0
+) -> list[Arrived]:
     """Make what the batcher would hand over: decoded tuples at consecutive offsets."""
-    return list(_arrivals(stream, rows))
+    return list(_arrivals(stream, rows, first_offset))
 
 
-def _arrivals(stream: Stream, rows: Sequence[Sequence[Any]]) -> Iterator[Arrived]:
+def _arrivals(
+    stream: Stream, rows: Sequence[Sequence[Any]], first_offset: int
+) -> Iterator[Arrived]:
     schema = pa.schema([*ARRIVAL, *stream.columns.arrow])
-    for first in range(0, len(rows), ARRIVE_ROWS):
-        some = rows[first : first + ARRIVE_ROWS]
-        offsets = range(first, first + len(some))
+    for start in range(0, len(rows), ARRIVE_ROWS):
+        some = rows[start : start + ARRIVE_ROWS]
+        offsets = range(first_offset + start, first_offset + start + len(some))
         nothing = [None] * len(some)
         columns = [
             [0] * len(some),

@@ -4,7 +4,6 @@ Everybody takes the same votes, and each trial's final state is compared with th
 """
 
 import sqlite3
-import statistics
 from functools import partial
 from pathlib import Path
 
@@ -56,8 +55,7 @@ def run(setup: Setup) -> Result:
             "weak_us_per_batch": times.us(WEAK, len(made)),
         },
         peers={name: _peer(times, name, len(made)) for name in (*BARE, CLIENT, *POSTGRES)},
-        ratios={name: statistics.median(found) for name, found in ratios(times).items()},
-        spread={name: (min(found), max(found)) for name, found in ratios(times).items()},
+        ratios=ratios(times),
         settings={
             "votes": len(made),
             "votes_rejected": show.rejected,
@@ -124,9 +122,8 @@ def _ours(
 
 
 def _client_driven(made: list[Vote], expected: State, folder: Path) -> float:
-    flow = voter_calls.flow
-    with Ours(folder, flow, STRONG) as ours:
-        call = partial(ours.core.call, flow)
+    with Ours(folder, voter_calls.flow, STRONG) as ours:
+        call = ours.caller()
         with timed() as seconds:
             for phone, contestant in made:
                 vote = {"phone": phone, "contestant": contestant}
