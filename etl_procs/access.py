@@ -32,8 +32,10 @@ class Rights:
     of: str
     reads: frozenset[str]
     writes: frozenset[str]
-    gives: dict[int, Given]
+    gives: dict[int, Given] = field(default_factory=dict)
     """By identity: a look-up for every emit."""
+    takes: frozenset[str] = frozenset()
+    """The streams whose tuples it may reject."""
     known: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The statements that were allowed, with the names of their columns."""
 
@@ -54,6 +56,7 @@ def rights_of(routine: Routine, dataflow: Dataflow) -> Rights:
         frozenset(written | private | {table.name for table in routine.reads}),
         frozenset(written),
         {id(thing): thing for thing in gives},
+        frozenset(s.name for s in routine.takes) if isinstance(routine, Procedure) else frozenset(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -132,8 +133,7 @@ class Batch:
         return self._origin(index) if self._origin else None
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(NamedTuple):
     """What one border stream gives to a round: its batch, and what became of the log before it."""
 
     batch: Batch
@@ -145,8 +145,7 @@ class Input:
     """The bytes of its records, about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """Batch r of every border stream of a dataflow."""
 
     id: int

@@ -108,7 +108,7 @@ class Caller:
         return call
 
     def _run(self, connection: sqlite3.Connection, call: Call, given: Mapping[str, Any]) -> Result:
-        execution = Execution(self._plans[call.dataflow], connection, self._access, 0)
+        execution = Execution(self._plans[call.dataflow], connection, self._access, 0, {})
         transaction = Transaction(connection, self._access, self._rights[id(call)], execution)
         try:
             rows = call.body(transaction, **given)

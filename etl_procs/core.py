@@ -103,7 +103,8 @@ class Core:
                 clock=self._clock,
                 rows_max=self._settings.batch_rows_max,
             )
-            self._flows[dataflow] = Flow(plan, intake, done, last, held)
+            latencies = {u.name: self.metrics.units[f"{dataflow}.{u.name}"] for u in plan.units}
+            self._flows[dataflow] = Flow(plan, intake, done, last, held, latencies)
 
     def feed(self, arrived: Arrived) -> None:
         """Take in what has arrived on a border stream."""
@@ -193,22 +194,22 @@ class Core:
 
     def _fill(self, flow: Flow, group: Group, connection: sqlite3.Connection) -> None:
         """Run what fits into one group: the open round, dead letters to replay, new rounds."""
-        if group.is_amid_a_round:
-            group.finish_round()
-        if group.is_amid_a_round:
+        if group.is_amid_a_round and not group.finish_round():
             return
         replay = dead_letters.asked(connection, flow.plan.dataflow, flow.plan.units)
         if replay is not None:
             group.begin_replay(replay)
-            group.finish_round()
-        while not (group.is_full or group.is_amid_a_round):
+            if not group.finish_round():
+                return
+        while not group.is_full:
             if group.begun == len(flow.queue):
                 cut = flow.intake.next()
                 if cut is None:
                     return
                 flow.queue.append(cut)
             group.begin(flow.queue[group.begun])
-            group.finish_round()
+            if not group.finish_round():
+                return
 
     def _replay_waits(self, flow: Flow) -> bool:
         if flow.queue:

@@ -5,8 +5,7 @@ and counts when the savepoint is released.
 """
 
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -53,8 +52,7 @@ class Plan:
             self.key_fitters[id(outlet)] = Fitter(outlet.columns.only(outlet.key))
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(NamedTuple):
     """Rows for an outlet, or the keys of rows that are deleted from it."""
 
     outlet: Outlet
@@ -62,44 +60,65 @@ class Staged:
     part: Part
 
 
-@dataclass(slots=True)
 class Execution:
     """One unit on one batch."""
 
-    plan: Plan
-    connection: sqlite3.Connection
-    access: Access
-    batch: int
-    given: dict[str, list[Part]] = field(default_factory=dict)
-    """What was emitted, by stream."""
-    staged: list[Staged] = field(default_factory=list)
-    rejected: dict[tuple[str, int], str] = field(default_factory=dict)
-    """The reason, by stream and index."""
-    filled: set[str] = field(default_factory=set)
-    """The windows by batches that have had this batch."""
-    broken: sqlite3.Error | None = None
-    """The error after which nothing can be kept, even if the body caught it."""
+    __slots__ = (
+        "_inputs",
+        "access",
+        "batch",
+        "broken",
+        "connection",
+        "filled",
+        "given",
+        "plan",
+        "rejected",
+        "staged",
+    )
 
-    def run(self, unit: Unit, inputs: Mapping[str, Batch]) -> dict[str, Batch]:
-        """Run a unit's procedures, and give the batches of its streams: taken and given."""
-        known = dict(inputs)
+    def __init__(
+        self,
+        plan: Plan,
+        connection: sqlite3.Connection,
+        access: Access,
+        batch: int,
+        inputs: dict[str, Batch],
+    ) -> None:
+        self.plan = plan
+        self.connection = connection
+        self.access = access
+        self.batch = batch
+        self._inputs = inputs
+        self.given: dict[str, list[Part]] = {}
+        """What was emitted, by stream."""
+        self.staged: list[Staged] = []
+        self.rejected: dict[tuple[str, int], str] = {}
+        """The reason, by stream and index."""
+        self.filled: set[str] = set()
+        """The windows by batches that have had this batch."""
+        self.broken: sqlite3.Error | None = None
+        """The error after which nothing can be kept, even if the body caught it."""
+
+    def run(self, unit: Unit) -> None:
+        """Run a unit's procedures, one after the other."""
         for procedure in unit.procedures:
-            for stream in procedure.takes:
-                if stream.name not in known:  # from within the nested group
-                    known[stream.name] = self._collected(stream)
-            self._run(procedure, [known[stream.name] for stream in procedure.takes])
-        for name in self.given:
-            if name not in known:
-                known[name] = self._collected(self.plan.dataflow.streams[name])
-        return known
+            name = procedure.name
+            rights = self.plan.rights[name]
+            transaction = Transaction(self.connection, self.access, rights, self)
+            procedure.body(transaction, *[self.batch_of(s.name) for s in procedure.takes])
+            for window in self.plan.by_batches[name]:
+                if window.name not in self.filled:  # it ages although nothing was put into it
+                    self._fill(window, [])
+            if self.broken is not None:
+                raise self.broken  # whatever the body made of it
 
-    def _run(self, procedure: Procedure, batches: list[Batch]) -> None:
-        procedure.body(self._transaction(procedure.name), *batches)
-        for window in self.plan.by_batches[procedure.name]:
-            if window.name not in self.filled:  # it ages although nothing was put into it
-                self._fill(window, [])
-        if self.broken is not None:
-            raise self.broken  # whatever the body made of it
+    def batch_of(self, stream: str) -> Batch:
+        """Give a stream's batch: as it was taken, or as it has been given so far."""
+        taken = self._inputs.get(stream)
+        if taken is not None:
+            return taken
+        declared = self.plan.dataflow.streams[stream]
+        return joined(declared, self.batch, self.given.get(stream, []))
 
     def emit(self, rights: Rights, target: Given, rows: Rows) -> None:
         """Keep what a body emits, and run the triggers on it."""
@@ -111,15 +130,15 @@ class Execution:
         elif isinstance(target, Stream):
             self.given.setdefault(target.name, []).append(part)
             for trigger in self.plan.triggers[id(target)]:
-                trigger.body(self._transaction(trigger.name), batch_of(target, self.batch, [part]))
+                self._trigger(trigger, joined(target, self.batch, [part]))
         else:
-            self.staged.append(Staged(target, deleted=False, part=part))
+            self.staged.append(Staged(target, False, part))
 
     def delete(self, rights: Rights, outlet: Outlet, keys: Rows) -> None:
         """Keep the keys that a body deletes from an outlet."""
         what = f"{rights.of} deletes from {outlet.name}"
         part = self.plan.key_fitters[id(outlet)].fit(keys, what)
-        self.staged.append(Staged(outlet, deleted=True, part=part))
+        self.staged.append(Staged(outlet, True, part))
 
     def failed(self, error: sqlite3.Error) -> None:
         """Note an error of a statement of the body's."""
@@ -139,20 +158,18 @@ class Execution:
 
         def slid() -> None:
             for trigger in triggers:
-                trigger.body(self._transaction(trigger.name))
+                self._trigger(trigger)
 
         tuples = part if isinstance(part, list) else tuples_of(part)
         table = self.plan.windows[window.name]
         table.put(self.connection, tuples, self.batch, slid if triggers else None)
 
-    def _transaction(self, routine: str) -> Transaction:
-        return Transaction(self.connection, self.access, self.plan.rights[routine], self)
-
-    def _collected(self, stream: Stream) -> Batch:
-        return batch_of(stream, self.batch, self.given.get(stream.name, []))
+    def _trigger(self, trigger: Trigger, *batches: Batch) -> None:
+        rights = self.plan.rights[trigger.name]
+        trigger.body(Transaction(self.connection, self.access, rights, self), *batches)
 
 
-def batch_of(stream: Stream, batch: int, parts: list[Part]) -> Batch:
+def joined(stream: Stream, batch: int, parts: list[Part]) -> Batch:
     """Make a batch of what was emitted into a stream, piece by piece."""
     if len(parts) == 1 and isinstance(parts[0], list):
         return Batch(stream, batch, tuples=parts[0])

@@ -18,6 +18,8 @@ from etl_procs.rules import Value
 
 INTEGER_LEAST, INTEGER_MOST = -(2**63), 2**63 - 1
 
+PYTHON_TYPES: Mapping[Type, Any] = {Type.INTEGER: int, Type.REAL: float, Type.TEXT: str}
+
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, Value]]
 Part: TypeAlias = list[Tuple] | pa.Table
 """Rows that fit: tuples in the order of the columns, or an Arrow table with their schema."""
@@ -34,10 +36,11 @@ KINDS = (pa.types.is_integer, pa.types.is_floating, _is_text)
 class Fitter:
     """Checks rows for one set of columns."""
 
-    __slots__ = ("_columns", "_pick", "_width")
+    __slots__ = ("_columns", "_kinds", "_pick", "_width")
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
+        self._kinds = tuple(PYTHON_TYPES[column.type] for column in columns.columns)
         self._width = len(columns.names)
         self._pick = _picking(columns.names)
 
@@ -58,8 +61,20 @@ class Fitter:
             raise self._misfit(what, f"it has {', '.join(row)} and not {names}")
         return self.values(values, what)
 
-    def values(self, values: Sequence[Value], what: str) -> Tuple:
+    def values(self, values: Tuple, what: str) -> Tuple:
         """Check the values of one row."""
+        for value, kind in zip(values, self._kinds, strict=True):
+            if (
+                type(value) is not kind
+                or (kind is int and not INTEGER_LEAST <= value <= INTEGER_MOST)
+                or (kind is str and ("\0" in value or not value.isascii()))
+                or value != value
+            ):
+                return self._closely(values, what)
+        return values
+
+    def _closely(self, values: Tuple, what: str) -> Tuple:
+        """Check values of which some are not plainly what their columns hold."""
         changed = None
         for index, (value, column) in enumerate(zip(values, self._columns.columns, strict=True)):
             kind = type(value)

@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 class Unit:
     """What commits as one: a procedure, or a nested group of them, in the order they run."""
 
+    name: str
+    """The names of its procedures, joined by +."""
     procedures: tuple[Procedure, ...]
     takes: tuple[Stream, ...]
     """The streams that come from outside the unit."""
-
-    @property
-    def name(self) -> str:
-        """Name it after its procedures."""
-        return "+".join(procedure.name for procedure in self.procedures)
 
 
 def units(dataflow: "Dataflow") -> list[Unit]:
@@ -45,7 +42,8 @@ def units(dataflow: "Dataflow") -> list[Unit]:
     for group in TopologicalSorter(before).static_order():
         members = tuple(dataflow.procedures[name] for name in order if name in group)
         takes = {s.name: s for p in members for s in p.takes if producers.get(s.name) not in group}
-        made.append(Unit(members, tuple(takes.values())))
+        name = "+".join(member.name for member in members)
+        made.append(Unit(name, members, tuple(takes.values())))
     return made
 
 

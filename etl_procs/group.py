@@ -27,7 +27,7 @@ from etl_procs.errors import (
 from etl_procs.execution import Execution, Plan, Staged
 from etl_procs.graph import Unit
 from etl_procs.intake import Intake
-from etl_procs.metrics import Metrics
+from etl_procs.metrics import Histogram, Metrics
 from headrace.clock import Clock
 from headrace.config import Core as Settings
 from headrace.errors import HeadraceError
@@ -35,6 +35,7 @@ from headrace.errors import HeadraceError
 log = logging.getLogger(__name__)
 
 MB = 2**20
+NEVER = float("inf")
 
 
 @dataclass(slots=True)
@@ -49,6 +50,8 @@ class Flow:
     """The last round that was begun; units that have not done it are still to come."""
     pending: dict[pending.Key, Batch]
     """What has been given and somebody has still to take: all of it is on disk."""
+    latencies: Mapping[str, Histogram]
+    """How long its units take, by their names."""
     queue: deque[Round] = field(default_factory=deque)
     """Rounds that were cut and are in no commit yet."""
     failures: dict[tuple[str, int], list[HeadraceError]] = field(default_factory=dict)
@@ -113,7 +116,7 @@ class Group:
         self._clock = clock
         self._metrics = metrics
         self._due = clock.monotonic() + settings.group_ms_max / 1000
-        self.overdue_at = float("inf")
+        self.overdue_at = NEVER
         self.done = dict(flow.done)
         self.last = flow.last
         self.pending = dict(flow.pending)
@@ -141,15 +144,9 @@ class Group:
         )
 
     @property
-    def _is_overfull(self) -> bool:
-        """Whether it is time to commit even amid a round: its batches must be written down."""
-        return self._clock.monotonic() >= self._due + self._settings.group_ms_max / 1000
-
-    @property
     def is_amid_a_round(self) -> bool:
         """Whether units are still to do the last round."""
-        last = self.last
-        return any(batch < last for batch in self.done.values())
+        return bool(self.done) and min(self.done.values()) < self.last
 
     def begin(self, round_: Round) -> None:
         """Take the batches of the next round; its units are still to run."""
@@ -193,27 +190,40 @@ class Group:
         self.batches += 1
         self._metrics.batches[self._name] += 1
 
-    def finish_round(self) -> None:
-        """Run the units that have not done the last round, as far as there is room."""
-        batch = self.last
+    def finish_round(self) -> bool:
+        """Run the units that have not done the last round; False if there is no time for all."""
+        batch, late = self.last, self._due + self._settings.group_ms_max / 1000
+        ran = False
         for unit in self._plan.units:
             if self.done[unit.procedures[0].name] < batch:
+                now = self._clock.monotonic()
+                if ran and now >= late:
+                    return False
+                self.overdue_at = now + self._settings.statement_ms_max / 1000
                 self._run(unit, batch)
-                if self._is_overfull:
-                    return
+                ran = True
+        self.overdue_at = NEVER
+        return True
 
     def _run(self, unit: Unit, batch: int) -> None:
         inputs = self._inputs(unit, batch)
         began = time.perf_counter_ns()
         execution = self._attempt(unit, batch, inputs)
-        self._metrics.units[f"{self._name}.{unit.name}"].add(time.perf_counter_ns() - began)
+        self._flow.latencies[unit.name].add(time.perf_counter_ns() - began)
         for procedure in unit.procedures:
             self.done[procedure.name] = batch
         if execution is not None:
             self._keep(unit, execution)
         for stream in unit.takes:
-            if all(self.done[name] >= batch for name in self._plan.consumers[stream.name]):
+            if not self._is_awaited(stream.name, batch):
                 self.pending.pop((stream.name, batch), None)
+
+    def _is_awaited(self, stream: str, batch: int) -> bool:
+        """Whether somebody has still to take a batch of a stream."""
+        for taker in self._plan.consumers[stream]:  # noqa: SIM110 - any() costs twice as much
+            if self.done[taker] < batch:
+                return True
+        return False
 
     def _inputs(self, unit: Unit, batch: int) -> dict[str, Batch]:
         if self._replayed is not None and self._replayed[0] == unit.name:
@@ -224,25 +234,24 @@ class Group:
             found[stream.name] = Batch(stream, batch, tuples=[]) if given is None else given
         return found
 
-    def _attempt(self, unit: Unit, batch: int, inputs: Mapping[str, Batch]) -> "Finished | None":
+    def _attempt(self, unit: Unit, batch: int, inputs: dict[str, Batch]) -> Execution | None:
         """Run a unit until it succeeds; None if its attempts are used up."""
-        failures = list(self._flow.failures.get((unit.name, batch), []))
+        failures: list[HeadraceError] = []
+        if self._flow.failures:
+            failures += self._flow.failures.get((unit.name, batch), [])
         connection = self._connection
         while len(failures) < self._settings.attempts_max:
-            execution = Execution(self._plan, connection, self._access, batch)
+            execution = Execution(self._plan, connection, self._access, batch, inputs)
             connection.execute("SAVEPOINT te")
-            self.overdue_at = self._clock.monotonic() + self._settings.statement_ms_max / 1000
             try:
-                batches = execution.run(unit, inputs)
+                execution.run(unit)
                 connection.execute("RELEASE te")
             except Exception as error:  # noqa: BLE001 - a user's code may raise anything
                 failures.append(self._judged(unit, batch, error, execution))
                 connection.execute("ROLLBACK TO te")
                 connection.execute("RELEASE te")
             else:
-                return Finished(execution, batches)
-            finally:
-                self.overdue_at = float("inf")
+                return execution
         self._give_up(unit, batch, inputs, failures)
         return None
 
@@ -280,17 +289,16 @@ class Group:
             reason,
         )
 
-    def _keep(self, unit: Unit, finished: "Finished") -> None:
+    def _keep(self, unit: Unit, execution: Execution) -> None:
         """Count what a unit has emitted and rejected."""
-        execution, batches = finished.execution, finished.batches
         for name in execution.given:
-            if any(self.done[taker] < execution.batch for taker in self._plan.consumers[name]):
-                self.pending[name, execution.batch] = batches[name]
+            if self._is_awaited(name, execution.batch):
+                self.pending[name, execution.batch] = execution.batch_of(name)
         for staged in execution.staged:
             kept = self._staged.setdefault(staged.outlet.name, [])
             kept.append((execution.batch, staged))
         for (stream, index), reason in execution.rejected.items():
-            taken = batches[stream]
+            taken = execution.batch_of(stream)
             dead_letters.add_rejected(
                 self._connection, unit.name, taken, index, reason, self._now()
             )
@@ -340,14 +348,6 @@ class Group:
 
     def _now(self) -> str:
         return self._clock.now().isoformat()
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """An execution that succeeded, and the batches of the streams that it took and gave."""
-
-    execution: Execution
-    batches: Mapping[str, Batch]
 
 
 def _failed(unit: Unit, batch: int, error: Exception) -> ProcedureFailed:

@@ -105,10 +105,9 @@ def _migrate(connection: sqlite3.Connection, plan: Plan, step: Step) -> None:
         f"migration {plan.dataflow.name}.{step.body.__name__}",
         frozenset({table.name, was}),
         frozenset({table.name}),
-        {},
     )
     access = Access(connection)  # no other connection sees what this transaction has made
-    execution = Execution(plan, connection, access, 0)
+    execution = Execution(plan, connection, access, 0, {})
     step.body(Transaction(connection, access, rights, execution))
     if execution.broken is not None:
         raise execution.broken

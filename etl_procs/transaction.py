@@ -92,6 +92,11 @@ class Transaction:
         """Set one tuple of the batch aside as a dead letter, with the reason."""
         if not isinstance(reason, str):
             raise TypeError(f"the reason of a rejection is a text, and not {reason!r}")
+        if row.stream not in self._rights.takes:
+            raise CoreError(
+                f"{self._rights.of} rejects a tuple of {row.stream}, which it does not take",
+                hint="A procedure rejects tuples of its own batch; a trigger or a call rejects none.",
+            )
         reason.encode()  # half a surrogate pair cannot be stored
         self._execution.rejected.setdefault((row.stream, row.index), reason)
 
@@ -134,6 +139,6 @@ def _column_names(rights: Rights, cursor: sqlite3.Cursor) -> tuple[str, ...]:
 
 
 def _check_values(parameters: Parameters) -> None:
-    for value in parameters.values() if isinstance(parameters, dict) else parameters:
-        if value != value:
-            raise ValueError("NaN is no value of a table: SQLite would store NULL")
+    values = parameters.values() if isinstance(parameters, dict) else parameters
+    if float in map(type, values) and any(value != value for value in values):
+        raise ValueError("NaN is no value of a table: SQLite would store NULL")

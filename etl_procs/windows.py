@@ -83,14 +83,15 @@ class TupleWindow(WindowTable):
         """Take tuples in, and slide after every `slide` of them."""
         if self._slide > 1:
             self._put_staged(connection, tuples, slid)
-        elif slid is None:
+        elif slid is None and len(tuples) != 1:
             connection.executemany(self._insert, tuples)
             connection.execute(self._expire)
         else:
             for values in tuples:
                 connection.execute(self._insert, values)
                 connection.execute(self._expire)
-                slid()
+                if slid:
+                    slid()
 
     def _put_staged(
         self, connection: sqlite3.Connection, tuples: Sequence[Tuple], slid: Slid | None
