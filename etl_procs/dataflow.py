@@ -50,21 +50,17 @@ class Dataflow:
     def __post_init__(self) -> None:
         check_name(self.name, "dataflow")
 
-    def stream(
-        self, name: str, columns: str, *, batches: Rule | None = None, key: str = ""
-    ) -> Stream:
+    def stream(self, name: str, columns: str, *, batches: Rule | None = None) -> Stream:
         """Declare a stream; `columns` as in CREATE TABLE.
 
         One that comes from outside needs a rule for its `batches`; one that a procedure gives has
-        none. `key` is the column that divides its tuples among the core's partitions.
+        none.
         """
         of = self._new("stream", name, self.streams)
         parsed = parse_tuple(columns, of)
         if isinstance(batches, ByInterval):
             _event_time(of, batches.column, parsed)
-        if key:
-            _column(of, key, parsed)
-        made = Stream(self.name, name, parsed, batches, key)
+        made = Stream(self.name, name, parsed, batches)
         self.streams[name] = made
         return made
 
@@ -199,12 +195,10 @@ class Dataflow:
         returns: str = "",
         reads: Sequence[Table] = (),
         writes: Sequence[Table] = (),
-        key: str = "",
     ) -> Callable[[F], F]:
         """Declare the decorated function as a call that clients make: body(tx, **arguments).
 
         It runs as one transaction, serializable with every batch, and returns rows of `returns`.
-        `key` is the argument that names the partition, where the core has several.
         """
 
         def declare(body: F) -> F:
@@ -212,10 +206,8 @@ class Dataflow:
             of = self._new("call", name, self.procedures, self.triggers, self.calls)
             taken = parse_tuple(arguments, of) if arguments else Columns("", ())
             given = parse_tuple(returns, of) if returns else Columns("", ())
-            if key:
-                _column(of, key, taken)
             self.calls[name] = Call(
-                self.name, name, body, taken, given, tuple(reads), tuple(writes), key
+                self.name, name, body, taken, given, tuple(reads), tuple(writes)
             )
             return body
 

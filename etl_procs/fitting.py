@@ -63,6 +63,7 @@ class Fitter:
 
     def values(self, values: Tuple, what: str) -> Tuple:
         """Check the values of one row."""
+        value: Any
         for value, kind in zip(values, self._kinds, strict=True):
             if (
                 type(value) is not kind

@@ -65,7 +65,6 @@ def check(dataflow: "Dataflow") -> None:
     _check_streams(dataflow)
     _check_windows(dataflow)
     _check_order(dataflow)
-    _check_keys(dataflow)
     intervals = {isinstance(stream.batches, ByInterval) for stream in dataflow.borders}
     lengths = {s.batches.length for s in dataflow.borders if isinstance(s.batches, ByInterval)}
     if len(intervals) > 1 or len(lengths) > 1:
@@ -122,17 +121,6 @@ def _check_order(dataflow: "Dataflow") -> None:
             hint="Take one of these streams away, or keep the state between batches in a table. "
             "(A nested group must not give to what it takes from.)",
         ) from None
-
-
-def _check_keys(dataflow: "Dataflow") -> None:
-    keyed = {stream.name for stream in dataflow.borders if stream.key}
-    if keyed and len(keyed) != len(dataflow.borders):
-        others = ", ".join(s.name for s in dataflow.borders if not s.key)
-        raise DefinitionError(
-            f"dataflow {dataflow.name} has a key for {', '.join(sorted(keyed))} and none for "
-            f"{others}",
-            hint="Give each border stream the column that names its partition, or none of them.",
-        )
 
 
 def _producers(dataflow: "Dataflow") -> dict[str, str]:

@@ -25,8 +25,6 @@ class Stream:
     name: str
     columns: Columns
     batches: Rule | None = None
-    key: str = ""
-    """The column by which tuples are divided among the partitions of the core."""
 
     @property
     def topic(self) -> str:
@@ -120,8 +118,6 @@ class Call:
     returns: Columns
     reads: tuple[Table, ...]
     writes: tuple[Table, ...]
-    key: str = ""
-    """The argument that names the partition of the core."""
 
 
 Routine = Procedure | Trigger | Call

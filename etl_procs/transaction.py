@@ -95,7 +95,7 @@ class Transaction:
         if row.stream not in self._rights.takes:
             raise CoreError(
                 f"{self._rights.of} rejects a tuple of {row.stream}, which it does not take",
-                hint="A procedure rejects tuples of its own batch; a trigger or a call rejects none.",
+                hint="A procedure rejects tuples of its own batch; others reject none.",
             )
         reason.encode()  # half a surrogate pair cannot be stored
         self._execution.rejected.setdefault((row.stream, row.index), reason)
