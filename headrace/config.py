@@ -6,46 +6,18 @@ and its check stand beside it, and `docs/configuration.md` is held against them 
 
 import dataclasses
 import difflib
-import json
 import os
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any, get_type_hints
 
 from headrace.errors import ConfigError
+from headrace.keys import PREFIX, Key, checked, from_text, from_toml, keys_of, option, shown
 
-PREFIX = "HEADRACE_"
 FILE_NAME = "headrace.toml"
 FILE_VARIABLE = PREFIX + "CONFIG"
-
-WAREHOUSE_URL = re.compile(r"postgres(ql)?://\S+")
-BOOTSTRAP = re.compile(r"[^\s:,]+:\d+(,[^\s:,]+:\d+)*")
-
-TYPE_NAMES = {
-    str: "text",
-    int: "a whole number",
-    Path: "a path",
-    tuple: "a list of paths",
-}
-
-
-def option(
-    default: Any,
-    help_text: str,
-    *,
-    secret: bool = False,
-    least: int | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """Declare one key: its default, what it is for, and which values it may have."""
-    return dataclasses.field(
-        default=default,
-        metadata={"help": help_text, "secret": secret, "least": least, "choices": choices},
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,24 +145,6 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """One configuration key, as declared."""
-
-    name: str
-    type: type
-    default: Any
-    help: str
-    secret: bool
-    least: int | None
-    choices: tuple[str, ...]
-
-    @property
-    def variable(self) -> str:
-        """Name the environment variable that sets it."""
-        return PREFIX + self.name.upper().replace(".", "_")
-
-
-@dataclass(frozen=True, slots=True)
 class Loaded:
     """A configuration, and where each of its keys came from."""
 
@@ -205,26 +159,7 @@ class Loaded:
         ]
 
 
-def _keys(section: Any, prefix: str = "") -> list[Key]:
-    found = []
-    hints = get_type_hints(section)
-    for field in dataclasses.fields(section):
-        hint = hints[field.name]
-        if dataclasses.is_dataclass(hint):
-            found += _keys(hint, prefix + field.name + ".")
-        else:
-            found.append(
-                Key(
-                    name=prefix + field.name,
-                    type=get_origin(hint) or hint,
-                    default=field.default,
-                    **field.metadata,
-                )
-            )
-    return found
-
-
-KEYS: dict[str, Key] = {key.name: key for key in _keys(Config)}
+KEYS: dict[str, Key] = {key.name: key for key in keys_of(Config)}
 VARIABLES: dict[str, Key] = {key.variable: key for key in KEYS.values()}
 
 
@@ -234,27 +169,6 @@ def value_of(config: Config, name: str) -> Any:
     for part in name.split("."):
         value = getattr(value, part)
     return value
-
-
-def shown(key: Key, value: Any) -> str:
-    """Write a value as `headrace config` prints it: as TOML, without secrets."""
-    if isinstance(value, tuple):
-        return json.dumps([str(item) for item in value])
-    if isinstance(value, Path):
-        return json.dumps(str(value))
-    if key.secret and value:
-        return json.dumps(hidden(value))
-    return json.dumps(value)
-
-
-def hidden(secret: str) -> str:
-    """Hide a secret; of a URL only the password."""
-    parts = urlsplit(secret)
-    if not parts.hostname:
-        return "***"
-    user = f"{parts.username}:***@" if parts.password else ""
-    port = f":{parts.port}" if parts.port else ""
-    return urlunsplit(parts._replace(netloc=f"{user}{parts.hostname}{port}"))
 
 
 def load(
@@ -271,20 +185,20 @@ def load(
     def take(name: str, raw: Any, origin: str, parse: Callable[[Key, Any, str], Any]) -> None:
         if name not in KEYS:
             raise ConfigError(f"{origin}: there is no key {name}", hint=_nearest(name))
-        values[name] = _checked(KEYS[name], parse(KEYS[name], raw, origin), origin)
+        values[name] = checked(KEYS[name], parse(KEYS[name], raw, origin), origin)
         origins[name] = origin
 
     path = _file(file, environment)
     if path is not None:
         for name, raw in _flattened(_toml(path)):
-            take(name, raw, str(path), _from_toml)
+            take(name, raw, str(path), from_toml)
     for variable, raw in environment.items():
         if variable.startswith(PREFIX) and variable != FILE_VARIABLE:
             known = VARIABLES.get(variable)
             name = known.name if known else variable.removeprefix(PREFIX).lower()
-            take(name, raw, f"environment {variable}", _from_text)
+            take(name, raw, f"environment {variable}", from_text)
     for name, raw in (flags or {}).items():
-        take(name, raw, f"flag {name}", _from_text)
+        take(name, raw, f"flag {name}", from_text)
 
     base = path.parent if path is not None else Path.cwd()
     for name in ("home", "jars"):
@@ -322,62 +236,6 @@ def _flattened(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, An
         else:
             found.append((prefix + name, value))
     return found
-
-
-def _from_toml(key: Key, raw: Any, origin: str) -> Any:
-    if key.type is tuple and isinstance(raw, list) and all(isinstance(item, str) for item in raw):
-        return tuple(Path(item) for item in raw)
-    if key.type is Path and isinstance(raw, str):
-        return Path(raw)
-    if type(raw) is key.type:
-        return raw
-    raise _bad(key, raw, origin)
-
-
-def _from_text(key: Key, raw: str, origin: str) -> Any:
-    if key.type is tuple:
-        return tuple(Path(item) for item in raw.split(os.pathsep) if item)
-    try:
-        return key.type(raw)
-    except ValueError:
-        raise _bad(key, raw, origin) from None
-
-
-def _checked(key: Key, value: Any, origin: str) -> Any:
-    if key.least is not None and value < key.least:
-        raise ConfigError(
-            f"{origin}: {key.name} is {value}, and must be at least {key.least}",
-            hint=f"{key.name}: {key.help} (default: {shown(key, key.default)}).",
-        )
-    if key.choices and value not in key.choices:
-        raise ConfigError(
-            f"{origin}: {key.name} is {value!r}",
-            hint=f"Use one of {', '.join(key.choices)} (default: {shown(key, key.default)}).",
-        )
-    if key.name == "warehouse.url" and value and not WAREHOUSE_URL.fullmatch(value):
-        raise ConfigError(
-            f"{origin}: warehouse.url is not the URL of a PostgreSQL",
-            hint="Write it as postgresql://user:password@host:port/database.",
-        )
-    if key.name == "broker.bootstrap" and value and not BOOTSTRAP.fullmatch(value):
-        raise ConfigError(
-            f"{origin}: broker.bootstrap is {value!r}, and is no host:port",
-            hint="Write it as kafka.example:9092; several are separated by commas.",
-        )
-    if key.name.endswith(".port") and value > 65_535:
-        raise ConfigError(
-            f"{origin}: {key.name} is {value}, and ports end at 65535",
-            hint="Give a port between 1 and 65535, or 0 for a free one.",
-        )
-    return value
-
-
-def _bad(key: Key, raw: Any, origin: str) -> ConfigError:
-    value = "***" if key.secret else repr(raw)
-    return ConfigError(
-        f"{origin}: {key.name} is {value}, and must be {TYPE_NAMES[key.type]}",
-        hint=f"{key.name}: {key.help} (default: {shown(key, key.default)}).",
-    )
 
 
 def _nearest(name: str) -> str:

@@ -137,3 +137,16 @@ def test_an_unknown_crash_point_is_refused() -> None:
         CrashPoints("nowhere")
     with pytest.raises(ConfigError, match="is not a crash point"):
         CrashPoints("core.commit.before:x")
+
+
+def test_a_value_must_be_one_of_those_that_there_are(tmp_path: Path) -> None:
+    assert load(tmp_path, core__durability="weak").config.core.durability == "weak"
+    with pytest.raises(ConfigError, match="Use one of strong, weak") as refused:
+        load(tmp_path, core__durability="eventual")
+    assert "flag core.durability: core.durability is 'eventual'" in str(refused.value)
+
+
+def test_the_limits_of_the_core_are_at_least_one(tmp_path: Path) -> None:
+    for key in ("attempts_max", "batch_rows_max", "pending_batches_max", "dead_letters_mb_max"):
+        with pytest.raises(ConfigError, match=f"core.{key} is 0, and must be at least 1"):
+            load(tmp_path, **{f"core__{key}": "0"})

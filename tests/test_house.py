@@ -16,7 +16,8 @@ import yaml
 
 from headrace import cli, config
 from headrace.cli.command import Command
-from headrace.config import KEYS, Key
+from headrace.config import KEYS
+from headrace.keys import Key, shown
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("headrace", "ingest", "etl_procs", "migrations", "api", "tpcdi", "bench", "dags")
@@ -158,7 +159,7 @@ def test_what_the_product_imports_is_declared() -> None:
 def row(key: Key) -> str:
     """Write a key as a row of docs/configuration.md."""
     least = f"; at least {key.least}" if key.least else ""
-    default = config.shown(key, key.default)
+    default = shown(key, key.default)
     return f"| `{key.name}` | `{default}` | `{key.variable}` | {key.help}{least} |"
 
 

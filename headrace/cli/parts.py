@@ -10,8 +10,9 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from headrace.cli import engine
-from headrace.config import KEYS, Config, child_environment, hidden, joined_paths, value_of
+from headrace.config import KEYS, Config, child_environment, joined_paths, value_of
 from headrace.errors import Exit, NotRunning
+from headrace.keys import hidden
 from headrace.local import broker, jars, java, ports, postgres
 from headrace.local.home import Home, ensure_secret
 from headrace.local.part import PROBE_TIMEOUT_S, Part, Probe, reachable
