@@ -43,6 +43,10 @@ recent = flow.window(
 )
 trending = flow.aggregate("trending", recent, by="contestant", votes="count(*)")
 
+removed = flow.outlet(
+    "removed", "total INTEGER NOT NULL, contestant INTEGER NOT NULL, votes INTEGER NOT NULL"
+)
+
 TOP = """
     INSERT INTO leaders
     SELECT 'top', row_number() OVER (ORDER BY votes DESC, contestant), contestant, votes
@@ -57,7 +61,7 @@ TRENDING = """
         contestant, trending.votes
     FROM trending JOIN contestants USING (contestant)
     ORDER BY trending.votes DESC, contestant LIMIT 3"""
-LAST = "SELECT contestant FROM counts ORDER BY votes, contestant LIMIT 2"
+LAST = "SELECT contestant, votes FROM counts ORDER BY votes, contestant LIMIT 2"
 REMOVE = (
     "DELETE FROM votes WHERE contestant = :contestant",
     "DELETE FROM counts WHERE contestant = :contestant",
@@ -100,7 +104,7 @@ def maintain(tx: Transaction, batch: Batch) -> None:
         tx.emit(counted, [{"contestant": vote["contestant"]}])
 
 
-@flow.procedure(takes=counted, writes=[contestants, kept, counts, totals, leaders])
+@flow.procedure(takes=counted, writes=[contestants, kept, counts, totals, leaders], gives=[removed])
 def remove(tx: Transaction, batch: Batch) -> None:
     """After every thousandth vote, remove the last one; who voted for them may vote again."""
     for _vote in batch.rows():
@@ -111,3 +115,16 @@ def remove(tx: Transaction, batch: Batch) -> None:
         if len(last) > 1:  # who is alone has won
             for statement in REMOVE:
                 tx.execute(statement, last[0])
+            tx.emit(removed, [{"total": total["votes"], **last[0]}])
+
+
+@flow.call(
+    arguments="kind TEXT NOT NULL",
+    returns="place INTEGER NOT NULL, contestant INTEGER NOT NULL, votes INTEGER NOT NULL",
+    reads=[leaders],
+)
+def standing(tx: Transaction, kind: str) -> list[dict[str, int]]:
+    """Tell who is where: among the top, the bottom or the trending."""
+    return tx.query(
+        "SELECT place, contestant, votes FROM leaders WHERE kind = ? ORDER BY place", [kind]
+    )
