@@ -9,10 +9,11 @@ import logging
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from etl_procs import pending
+from etl_procs import ledger, pending
 from etl_procs.batch import OFFSET, PARTITION, REASON, VALUE, Batch, Position
 from etl_procs.dataflow import Dataflow
 from etl_procs.graph import Unit
@@ -47,6 +48,22 @@ SELECT coalesce(sum(
     length(reason) + coalesce(length(value), 0) + coalesce(length(fields), 0)
     + coalesce(length(data), 0)), 0)
 FROM headrace_dead_letters"""
+
+TALLIES = """\
+SELECT dataflow, reason, count(*), sum(row_count), sum(replay) FROM headrace_dead_letters
+GROUP BY dataflow, reason ORDER BY dataflow, sum(row_count) DESC, reason"""
+
+CHOSEN = """\
+SELECT id FROM headrace_dead_letters
+WHERE (:dataflow = '' OR dataflow = :dataflow) AND instr(reason, :reason) ORDER BY id"""
+
+PLACE = """\
+SELECT dataflow, unit, batch, reason, data IS NOT NULL FROM headrace_dead_letters WHERE id = :id"""
+
+# A unit gives up a batch of each stream that it takes: together they are what it failed with.
+TOGETHER = """\
+SELECT id FROM headrace_dead_letters
+WHERE dataflow = :dataflow AND unit = :unit AND batch = :batch AND data IS NOT NULL ORDER BY id"""
 
 ASK = "UPDATE headrace_dead_letters SET replay = 1 WHERE id = :id"
 
@@ -92,6 +109,17 @@ class DeadLetter:
     def rows(self) -> list[dict[str, object]]:
         """Give the tuples of a batch."""
         return [] if self.data is None else arrow.from_bytes(self.data).to_pylist()
+
+
+class Tally(NamedTuple):
+    """How many letters there are for one reason."""
+
+    dataflow: str
+    reason: str
+    letters: int
+    tuples: int
+    asked: int
+    """Letters that somebody asked to run again."""
 
 
 def add_undecoded(
@@ -182,9 +210,7 @@ def find(connection: sqlite3.Connection, number: int) -> DeadLetter:
     """Give one dead letter, or refuse a number that is none's."""
     found = connection.execute(ONE, {"id": number}).fetchone()
     if found is None:
-        raise Refused(
-            f"there is no dead letter {number}", hint="`headrace dead-letters list` shows them."
-        )
+        raise _unknown(number)
     return DeadLetter(*found)
 
 
@@ -199,21 +225,70 @@ def size(connection: sqlite3.Connection) -> int:
     return int(total)
 
 
-def ask_for_replay(connection: sqlite3.Connection, number: int) -> None:
-    """Ask the engine to run a dead letter again, in the next batch of its dataflow."""
-    letter = find(connection, number)
-    if not letter.unit:
+def tallies(connection: sqlite3.Connection) -> list[Tally]:
+    """Count the letters by dataflow and reason."""
+    return [Tally(*row) for row in connection.execute(TALLIES)]
+
+
+def chosen(connection: sqlite3.Connection, dataflow: str, reason: str) -> list[int]:
+    """Name the letters of a dataflow (empty: of all) whose reason holds a text, oldest first."""
+    of = {"dataflow": dataflow, "reason": reason}
+    return [number for (number,) in connection.execute(CHOSEN, of)]
+
+
+def together(connection: sqlite3.Connection, number: int) -> list[int]:
+    """Name the letters that one unit gave up in one batch, this one among them."""
+    dataflow, unit, batch, _, is_batch = _place(connection, number)
+    if not (is_batch and unit):
+        return [number]
+    of = {"dataflow": dataflow, "unit": unit, "batch": batch}
+    return [other for (other,) in connection.execute(TOGETHER, of)]
+
+
+def ask_for_replay(connection: sqlite3.Connection, number: int) -> list[int]:
+    """Ask the engine to run a dead letter again, in the next batch of its dataflow.
+
+    The batches of other streams with which the unit failed go with it; gives all that were asked.
+    """
+    dataflow, unit, _, reason, is_batch = _place(connection, number)
+    if not unit:
         raise Refused(
-            f"dead letter {number} did not decode: {letter.reason}",
-            hint="There is no tuple to run. Produce it again as it should be, and drop this one.",
+            f"dead letter {number} cannot run again: {reason}",
+            hint="Nobody takes this batch any more: look at it, and drop it."
+            if is_batch
+            else "It did not decode. Produce it again as it should be, and drop this one.",
         )
-    connection.execute(ASK, {"id": number})
+    gone = set(unit.split("+")) - ledger.done(connection, dataflow).keys()
+    if gone:
+        raise Refused(
+            f"dead letter {number} cannot run again: dataflow {dataflow} has no procedure "
+            f"{', '.join(sorted(gone))} any more",
+            hint=f"Dataflow {dataflow} would have to declare it again; or drop the letter.",
+        )
+    asked_for = together(connection, number)
+    connection.executemany(ASK, [{"id": other} for other in asked_for])
+    return asked_for
+
+
+def _place(connection: sqlite3.Connection, number: int) -> tuple[str, str, int, str, bool]:
+    found = connection.execute(PLACE, {"id": number}).fetchone()
+    if found is None:
+        raise _unknown(number)
+    dataflow, unit, batch, reason, is_batch = found
+    return dataflow, unit, batch, reason, bool(is_batch)
+
+
+def _unknown(number: int) -> Refused:
+    return Refused(
+        f"there is no dead letter {number}",
+        hint="`headrace dead-letters list` shows those that there are.",
+    )
 
 
 def drop(connection: sqlite3.Connection, number: int) -> None:
     """Delete a dead letter for good."""
-    find(connection, number)
-    connection.execute(DROP, {"id": number})
+    if connection.execute(DROP, {"id": number}).rowcount == 0:
+        raise _unknown(number)
 
 
 @dataclass(frozen=True, slots=True)

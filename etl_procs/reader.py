@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from etl_procs import dead_letters, ledger, staging
 from etl_procs.access import Parameters
-from etl_procs.dead_letters import DeadLetter
+from etl_procs.dead_letters import DeadLetter, Tally
 from etl_procs.errors import CoreError
 from etl_procs.model import Outlet
 from etl_procs.rules import Value
@@ -65,6 +65,18 @@ class Snapshot:
     def dead_letter(self, number: int) -> DeadLetter:
         """Give one dead letter."""
         return dead_letters.find(self._connection, number)
+
+    def dead_letter_tallies(self) -> list[Tally]:
+        """Count dead letters by dataflow and reason."""
+        return dead_letters.tallies(self._connection)
+
+    def dead_letters_together(self, number: int) -> list[int]:
+        """Name the dead letters that one unit gave up in one batch, this one among them."""
+        return dead_letters.together(self._connection, number)
+
+    def dead_letters_chosen(self, dataflow: str, reason: str) -> list[int]:
+        """Name the dead letters of a dataflow (empty: of all) whose reason holds a text."""
+        return dead_letters.chosen(self._connection, dataflow, reason)
 
     def dead_letter_reasons(self) -> list[tuple[str, str, int]]:
         """Count dead letters by dataflow and reason."""

@@ -100,6 +100,10 @@ CREATE TABLE IF NOT EXISTS headrace_dead_letters (
 
 CREATE INDEX IF NOT EXISTS headrace_replays ON headrace_dead_letters (replay) WHERE replay;
 
+-- The batches that one unit gave up together.
+CREATE INDEX IF NOT EXISTS headrace_dead_batches
+ON headrace_dead_letters (dataflow, unit, batch) WHERE data IS NOT NULL;
+
 -- The results of calls that were made with a key: the same call again has the same result.
 CREATE TABLE IF NOT EXISTS headrace_calls (
     number    INTEGER PRIMARY KEY AUTOINCREMENT,
