@@ -18,6 +18,7 @@ from etl_procs.batch import Batch, Round
 from etl_procs.dead_letters import Replay
 from etl_procs.errors import (
     OF_THE_MACHINE,
+    Aborted,
     CoreError,
     LettersFull,
     ProcedureFailed,
@@ -88,6 +89,17 @@ class Committed:
     tuples: int
     dead_letters: int
     staged: int
+
+    def with_next(self, other: "Committed") -> "Committed":
+        """Take this group and the next one together."""
+        return Committed(
+            self.dataflow,
+            self.first,
+            other.through,
+            self.tuples + other.tuples,
+            self.dead_letters + other.dead_letters,
+            self.staged + other.staged,
+        )
 
 
 class TakenDown(Exception):
@@ -265,7 +277,7 @@ class Group:
         failed = cause if isinstance(cause, HeadraceError) else _failed(unit, batch, cause)
         name = f"{self._name}.{unit.name}"
         self._metrics.aborts[name] += 1
-        log.warning("%s, batch %d: %s", name, batch, failed.what)
+        log.warning("%s, batch %d: %s", name, batch, _reason(failed))
         if not self._connection.in_transaction:
             self._flow.failures.setdefault((unit.name, batch), []).append(failed)
             raise TakenDown from error
@@ -274,7 +286,7 @@ class Group:
     def _give_up(
         self, unit: Unit, batch: int, inputs: Mapping[str, Batch], failures: list[HeadraceError]
     ) -> None:
-        reason, at = failures[-1].what, self._now()
+        reason, at = _reason(failures[-1]), self._now()
         for taken in inputs.values():
             dead_letters.add_batch(self._connection, unit.name, taken, reason, len(failures), at)
             self._count_dead(len(taken), sum(len(str(values)) for values in taken.tuples))
@@ -348,6 +360,12 @@ class Group:
 
     def _now(self) -> str:
         return self._clock.now().isoformat()
+
+
+def _reason(error: HeadraceError) -> str:
+    """Say what happened, and what to do where the error itself knows it."""
+    known = isinstance(error, ProcedureFailed | Aborted)
+    return error.what if known else f"{error.what}. {error.hint}"
 
 
 def _failed(unit: Unit, batch: int, error: Exception) -> ProcedureFailed:

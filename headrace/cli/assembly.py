@@ -59,6 +59,8 @@ class Engine:
             clock=clock,
             on_failure=self.fail,
         )
+        self._unsaid: dict[str, Committed] = {}
+        self._unsaid_lock = threading.Lock()
         self._done = threading.Event()
         self._failure: Exception | None = None
 
@@ -75,6 +77,7 @@ class Engine:
         """Run until stopped; raise what made it fail, if anything did."""
         with ExitStack() as closing:
             closing.callback(self._core.close)
+            closing.callback(self._say_what_was_committed)
             for change in self._core.prepare(self._dataflows.values()):
                 log.warning("changed since the last start: %s", change)
             scratch = self._config.home / "spark"
@@ -96,6 +99,7 @@ class Engine:
             when_ready()
             log.info("ready")
             while not self._done.wait(LOOK_EVERY_S):
+                self._say_what_was_committed()
                 self._write_metrics()
         if self._failure is not None:
             raise self._failure
@@ -131,16 +135,25 @@ class Engine:
         threading.Thread(target=watch, name="watch batcher", daemon=True).start()
 
     def _committed(self, committed: Committed) -> None:
-        log.info(
-            "%s committed batches %d to %d: %d tuples, %d dead letters, %d rows staged",
-            committed.dataflow,
-            committed.first,
-            committed.through,
-            committed.tuples,
-            committed.dead_letters,
-            committed.staged,
-        )
         self._pusher.notify()
+        with self._unsaid_lock:
+            before = self._unsaid.get(committed.dataflow)
+            self._unsaid[committed.dataflow] = before.with_next(committed) if before else committed
+
+    def _say_what_was_committed(self) -> None:
+        """Log it once in a while: there may be a hundred groups in a second."""
+        with self._unsaid_lock:
+            unsaid, self._unsaid = self._unsaid, {}
+        for committed in unsaid.values():
+            log.info(
+                "%s committed batches %d to %d: %d tuples, %d dead letters, %d rows staged",
+                committed.dataflow,
+                committed.first,
+                committed.through,
+                committed.tuples,
+                committed.dead_letters,
+                committed.staged,
+            )
 
     def _write_metrics(self) -> None:
         """Let others see what the core measures; the file is replaced whole."""
