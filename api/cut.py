@@ -3,27 +3,23 @@
 The core's snapshot is opened first, then the warehouse's, and of what is staged only the batches
 after the warehouse's ledger are taken. A push in between is seen by the second snapshot: what it
 moved comes from the warehouse, whose ledger says so, and whatever the core has forgotten had
-arrived there before. No locks, and each row exactly once.
+arrived there before. No locks, and each row, or each key's last operation, exactly once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import LiteralString
 
 import psycopg
-from psycopg import IsolationLevel, sql
+from psycopg import IsolationLevel
 
 from api.errors import NotReady
 from etl_procs.model import Outlet
 from etl_procs.reader import Reader, Snapshot
-from migrations import ledger
+from migrations import ledger, staged
 from migrations.errors import LedgerMismatch
-from migrations.push import copy_staged
-from migrations.warehouse import Connection, table_of
-
-CREATE_STAGED: LiteralString = "CREATE TEMPORARY TABLE {staged} (LIKE {table})"
+from migrations.warehouse import Connection
 
 
 class Freshness(Enum):
@@ -37,7 +33,10 @@ class Freshness(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One point: each dataflow's batch, and the tables that hold what is staged of it."""
+    """One point: each dataflow's batch, and the tables that hold what is staged of it.
+
+    For an outlet with a key such a table holds operations: see `migrations.staged`.
+    """
 
     as_of: Mapping[str, int]
     staged: Mapping[Outlet, str] = field(default_factory=dict)
@@ -62,12 +61,22 @@ def of_staged(connection: Connection, outlets: Sequence[Outlet], reader: Reader)
             for dataflow, row in arrived.items():
                 _check_core(dataflow, row, snapshot)
                 as_of[dataflow] = max(row.batch, snapshot.batch(dataflow))
-            for outlet, table in tables.items():
-                after, through = arrived[outlet.dataflow].batch, as_of[outlet.dataflow]
-                into = sql.Identifier("pg_temp", table)
-                copy_staged(connection, snapshot, outlet, into, after, through)
+            if any(batch > arrived[dataflow].batch for dataflow, batch in as_of.items()):
+                reader.make_durable()  # the core must not lose what an answer tells
+            filled = {
+                outlet: name
+                for outlet, name in tables.items()
+                if staged.copy(
+                    connection,
+                    snapshot,
+                    outlet,
+                    staged.temporary(name),
+                    after=arrived[outlet.dataflow].batch,
+                    through=as_of[outlet.dataflow],
+                )
+            }
             core.close()  # a long query must not keep the core from clearing its log
-            yield Cut(as_of, tables)
+            yield Cut(as_of, filled)
 
 
 def _staged_tables(
@@ -77,11 +86,8 @@ def _staged_tables(
     for number, outlet in enumerate(outlets):
         if snapshot.waiting(outlet.dataflow):
             name = f"staged_{number}"
-            create = sql.SQL(CREATE_STAGED).format(
-                staged=sql.Identifier(name), table=table_of(outlet)
-            )
             with _not_ready(outlet.dataflow):
-                connection.execute(create)
+                staged.create(connection, outlet, staged.temporary(name))
             tables[outlet] = name
     return tables
 

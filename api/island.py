@@ -2,7 +2,8 @@
 
 The query is parsed, checked against the lists of what is allowed, and written anew with a
 subquery in the place of each table. It runs in the warehouse, in a read-only transaction, next to
-a temporary table with the rows that have not yet arrived.
+a temporary table with what has not yet arrived: rows that are added to those of main or, for an
+outlet with a key, the last operation of each key, in place of main's row of that key.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from api.cut import Cut, Freshness
 from api.errors import LimitExceeded, NotReady, QueryRefused
 from api.parse import render
 from api.resolve import Resolved, resolve
+from etl_procs import staging
 from etl_procs.model import Outlet
 from etl_procs.reader import Reader
 from migrations import warehouse
@@ -150,11 +152,16 @@ def _text(resolved: Resolved, at: Cut) -> str:
     """Write the query, with both halves of each table in its place."""
 
     def source(outlet: Outlet) -> exp.Query:
-        main = _select(outlet, exp.table_(outlet.name, db=outlet.dataflow))
-        staged = at.staged.get(outlet)
-        if staged is None:
+        main = _select(outlet, exp.table_(outlet.name, db=outlet.dataflow, alias="main"))
+        name = at.staged.get(outlet)
+        if name is None:
             return main
-        return exp.union(main, _select(outlet, exp.table_(staged, db="pg_temp")), distinct=False)
+        table = exp.table_(name, db="pg_temp", alias="staged")
+        staged = _select(outlet, table)
+        if outlet.key:
+            main = main.where(exp.not_(exp.Exists(this=_of_same_key(outlet, table))))
+            staged = staged.where(exp.not_(exp.column(staging.DELETED)))
+        return exp.union(main, staged, distinct=False)
 
     return render(resolved.with_sources(source))
 
@@ -162,6 +169,14 @@ def _text(resolved: Resolved, at: Cut) -> str:
 def _select(outlet: Outlet, table: exp.Table) -> exp.Select:
     columns = [exp.column(exp.to_identifier(name)) for name in outlet.columns.names]
     return exp.select(*columns).from_(table)
+
+
+def _of_same_key(outlet: Outlet, staged: exp.Table) -> exp.Select:
+    """Select the operation that is staged for a row of main."""
+    same = [
+        exp.column(name, table="staged").eq(exp.column(name, table="main")) for name in outlet.key
+    ]
+    return exp.select("1").from_(staged.copy()).where(*same)
 
 
 def _type_name(connection: Connection, oid: int) -> str:

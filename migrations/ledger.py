@@ -41,7 +41,10 @@ SELECT dataflow, core, batch, rows FROM headrace.ledger WHERE dataflow = ANY(%(d
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """What the warehouse has of a dataflow: through which batch, of which core, rows in all."""
+    """What the warehouse has of a dataflow: through which batch, of which core, rows in all.
+
+    Of an outlet with a key, `rows` counts the operations that have arrived, and not the table.
+    """
 
     core: UUID | None
     batch: int

@@ -2,13 +2,15 @@
 
     lock the warehouse's ledger row, at batch m
     open the core's snapshot, at batch c
-    COPY every outlet's rows of (m, c]
+    make sure that the core has c on its disk
+    COPY every outlet's rows of (m, c]; with a key, apply the last operation of each
     move the ledger m -> c; commit             <- now the warehouse has them, durably
     the core forgets what is staged through c
 
 Killed before the commit, nothing happened. Killed after it, the next push finds the ledger at c
 and only forgets. The snapshot is opened after the lock so that it can never be older than the
-ledger that it continues.
+ledger that it continues. The core's disk comes first because, with core.durability weak, a power
+failure could still take c back, and other tuples would become batches of the same ids.
 """
 
 from collections.abc import Callable
@@ -17,18 +19,24 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from etl_procs.columns import Type
+from etl_procs import staging
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
 from etl_procs.reader import Reader, Snapshot
 from headrace.crash import CrashPoints, Point
-from migrations import ledger
+from migrations import ledger, staged
 from migrations.errors import LedgerMismatch, translated
-from migrations.warehouse import Connection, table_of
+from migrations.warehouse import Connection, names, table_of
 
-COPY: LiteralString = "COPY {table} ({columns}) FROM STDIN (FORMAT BINARY)"
+DELETE: LiteralString = """\
+DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {staged} WHERE {deleted})"""
 
-WIRE_TYPES = {Type.INTEGER: "int8", Type.REAL: "float8", Type.TEXT: "text"}
+# Not deleted and inserted: what refers to a row there goes on referring to it.
+UPSERT: LiteralString = """\
+INSERT INTO {table} ({columns}) SELECT {columns} FROM {staged} WHERE NOT {deleted}
+ON CONFLICT ({key}) DO UPDATE SET ({columns}) = ROW ({given})"""
+
+DROP: LiteralString = "DROP TABLE {staged}"
 
 Forget = Callable[[str, int], None]
 """`Core.forget`: drop a dataflow's staged batches through the given one."""
@@ -36,7 +44,11 @@ Forget = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What one push moved: the batches of (after, through], and whether the core has more."""
+    """What one push moved: the batches of (after, through], and whether the core has more.
+
+    `rows` counts what they have staged: rows, and of outlets with a key, operations. Those that a
+    later one of the same key has overtaken are counted too, as `Snapshot.waiting` did before.
+    """
 
     dataflow: str
     after: int
@@ -70,23 +82,20 @@ class Push:
         with self.reader.snapshot() as snapshot:
             committed = snapshot.batch(dataflow.name)
             check_continues(arrived, snapshot, dataflow.name)
-            through = min(committed, arrived.batch + self.batches_max)
+            after, through = arrived.batch, min(committed, arrived.batch + self.batches_max)
+            if through == after:
+                return Pushed(dataflow.name, after, through, rows=0, more=False)
+            self.reader.make_durable()
             rows = sum(
-                copy_staged(connection, snapshot, outlet, table_of(outlet), arrived.batch, through)
+                apply_staged(connection, snapshot, outlet, after=after, through=through)
                 for outlet in dataflow.outlets.values()
             )
             core_id = snapshot.core_id
         self.crash.reached(Point.PUSH_COPY_AFTER)
-        if through > arrived.batch:
-            ledger.move(
-                connection,
-                dataflow.name,
-                core_id=core_id,
-                after=arrived.batch,
-                through=through,
-                rows=rows,
-            )
-        return Pushed(dataflow.name, arrived.batch, through, rows, more=through < committed)
+        ledger.move(
+            connection, dataflow.name, core_id=core_id, after=after, through=through, rows=rows
+        )
+        return Pushed(dataflow.name, after, through, rows, more=through < committed)
 
 
 def check_continues(arrived: ledger.Migrated, snapshot: Snapshot, dataflow: str) -> None:
@@ -111,29 +120,29 @@ def check_continues(arrived: ledger.Migrated, snapshot: Snapshot, dataflow: str)
         )
 
 
-def copy_staged(
-    connection: Connection,
-    snapshot: Snapshot,
-    outlet: Outlet,
-    into: sql.Identifier,
-    after: int,
-    through: int,
+def apply_staged(
+    connection: Connection, snapshot: Snapshot, outlet: Outlet, *, after: int, through: int
 ) -> int:
-    """COPY what is staged for `outlet` in (after, through] into a table; tell how many rows."""
-    batches = snapshot.staged(outlet, after=after, through=through)
-    first = next(batches, None)
-    if first is None:
-        return 0
-    statement = sql.SQL(COPY).format(
-        table=into,
-        columns=sql.SQL(", ").join(sql.Identifier(name) for name in outlet.columns.names),
-    )
-    rows = 0
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        copy.set_types([WIRE_TYPES[column.type] for column in outlet.columns.columns])
-        for batch in (first, *batches):
-            assert batch.table.schema.equals(outlet.columns.arrow), batch.batch
-            for row in zip(*(column.to_pylist() for column in batch.table.columns), strict=True):
-                copy.write_row(row)
-            rows += batch.table.num_rows
+    """Bring what is staged for `outlet` in (after, through] into its table: appended, or by key.
+
+    Tells how many rows or operations that is.
+    """
+    table = table_of(outlet)
+    if not outlet.key:
+        return staged.copy(connection, snapshot, outlet, table, after=after, through=through)
+    temporary = staged.temporary("operations")
+    staged.create(connection, outlet, temporary)
+    rows = staged.copy(connection, snapshot, outlet, temporary, after=after, through=through)
+    columns = outlet.columns.names
+    for statement in (DELETE, UPSERT, DROP):
+        connection.execute(
+            sql.SQL(statement).format(
+                table=table,
+                staged=temporary,
+                deleted=sql.Identifier(staging.DELETED),
+                key=names(outlet.key),
+                columns=names(columns),
+                given=sql.SQL(", ").join(sql.Identifier("excluded", name) for name in columns),
+            )
+        )
     return rows

@@ -1,5 +1,9 @@
-"""The warehouse's side: connections, and one table for each outlet in the dataflow's schema."""
+"""The warehouse's side: connections, and one table for each outlet in the dataflow's schema.
 
+A key of an outlet is the primary key of its table.
+"""
+
+from collections.abc import Iterable
 from typing import LiteralString
 
 import psycopg
@@ -35,6 +39,21 @@ JOIN pg_class ON pg_class.oid = attrelid AND relkind IN ('r', 'p')
 JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE nspname = %(schema)s AND relname = %(table)s AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum"""
+
+# A push names the key in ON CONFLICT, which takes no deferrable one. And what a collation takes for
+# equal texts would be one key to the table, and several to us.
+KEY: LiteralString = """\
+SELECT string_agg(
+    attname || CASE WHEN NOT collisdeterministic THEN ' COLLATE ' || collname ELSE '' END,
+    ', ' ORDER BY attname
+) || CASE WHEN condeferrable THEN ' DEFERRABLE' ELSE '' END
+FROM pg_constraint
+JOIN pg_class ON pg_class.oid = conrelid
+JOIN pg_namespace ON pg_namespace.oid = relnamespace
+JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
+LEFT JOIN pg_collation ON pg_collation.oid = attcollation
+WHERE nspname = %(schema)s AND relname = %(table)s AND contype = 'p'
+GROUP BY condeferrable"""
 
 # A server that vanished without a word is noticed within half a minute, not within two hours.
 CONNECT_TIMEOUT_S = 5
@@ -90,6 +109,11 @@ def table_of(outlet: Outlet) -> sql.Identifier:
     return sql.Identifier(outlet.dataflow, outlet.name)
 
 
+def names(columns: Iterable[str]) -> sql.Composed:
+    """Name columns, as in a list of them."""
+    return sql.SQL(", ").join(map(sql.Identifier, columns))
+
+
 def prepare(connection: Connection, dataflow: Dataflow) -> None:
     """Make what a dataflow lacks in the warehouse, all or nothing, and refuse drift."""
     with translated(f"preparing the tables of {dataflow.name}"), connection.transaction():
@@ -115,32 +139,44 @@ def check(connection: Connection, dataflow: Dataflow) -> None:
 
 
 def _create_table(outlet: Outlet) -> sql.Composed:
-    return sql.SQL(CREATE_TABLE).format(
-        table=table_of(outlet),
-        columns=sql.SQL(", ").join(
-            sql.SQL("{name} {type}{required}").format(
-                name=sql.Identifier(column.name),
-                type=sql.SQL(TYPES[column.type]),
-                required=sql.SQL(" NOT NULL" if column.required else ""),
-            )
-            for column in outlet.columns.columns
-        ),
-    )
+    lines = [
+        sql.SQL("{name} {type}{required}").format(
+            name=sql.Identifier(column.name),
+            type=sql.SQL(TYPES[column.type]),
+            required=sql.SQL(" NOT NULL" if column.required else ""),
+        )
+        for column in outlet.columns.columns
+    ]
+    if outlet.key:
+        lines.append(sql.SQL("PRIMARY KEY ({key})").format(key=names(outlet.key)))
+    return sql.SQL(CREATE_TABLE).format(table=table_of(outlet), columns=sql.SQL(", ").join(lines))
 
 
 def _drift(connection: Connection, outlet: Outlet) -> list[str]:
-    rows = connection.execute(COLUMNS, {"schema": outlet.dataflow, "table": outlet.name})
+    where = {"schema": outlet.dataflow, "table": outlet.name}
+    rows = connection.execute(COLUMNS, where)
     there = {str(name): _described(str(type_), bool(required)) for name, type_, required in rows}
     defined = {c.name: _described(TYPES[c.type], c.required) for c in outlet.columns.columns}
     of = f"{outlet.dataflow}.{outlet.name}"
     if not there:
         return [f"{of} is not a table there"]
-    return [
+    lines = [
         f"{of}.{name} is defined as {defined.get(name, 'nothing')} "
         f"and is {there.get(name, 'not there')}"
         for name in [*defined, *(name for name in there if name not in defined)]
         if defined.get(name) != there.get(name)
     ]
+    row = connection.execute(KEY, where).fetchone()
+    key, key_there = ", ".join(sorted(outlet.key)), str(row[0]) if row else ""
+    if key != key_there:
+        lines.append(
+            f"{of} is defined with {_primary_key(key)} and is there with {_primary_key(key_there)}"
+        )
+    return lines
+
+
+def _primary_key(columns: str) -> str:
+    return f"PRIMARY KEY ({columns})" if columns else "no PRIMARY KEY"
 
 
 def _described(type_: str, required: bool) -> str:

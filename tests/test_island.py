@@ -154,7 +154,7 @@ def test_a_cte_hides_a_table_of_its_name_from_all_but_itself(
 def test_values_at_their_limits_are_answered_as_they_were(
     island: Island, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
-    sales = [(-(2**63), 5e-324, "\\N"), (2**63 - 1, float("inf"), ""), (0, float("nan"), None)]
+    sales = [(-(2**63), 5e-324, "\\N"), (2**63 - 1, float("inf"), ""), (0, -0.0, None)]
     store.sell(*sales)
     before = ask(island, "SELECT id, price, note FROM sales")
     store.push(connection)
