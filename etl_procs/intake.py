@@ -113,7 +113,7 @@ class Intake:
                 late.append(queue)
         if not self._queues or (late and not self._over(late, epoch)):
             return None
-        filled = {queue: self._fill(queue, epoch) for queue in late}
+        filled = {queue: self._fill(queue, epoch) for queue in late} if late else {}
         self._batch = id = self._batch + 1
         self._warned.clear()
         inputs = [queue.cut(id, epoch, filled.get(queue, ())) for queue in self._queues]
@@ -188,7 +188,7 @@ class Intake:
 
     def _warn(self, queue: "_Queue", epoch: int, what: str) -> None:
         of, after_s = f"{queue.stream.dataflow}.{queue.stream.name}", queue.time_s
-        lacking = ", ".join(map(str, queue.lacking(epoch)))
+        lacking = ", ".join(str(lane) for lane, at in queue.reached.items() if at <= epoch)
         text = "stream %s: after %g s, batch %d %s: %d tuples; its end lacks in partition %s"
         log.warning(text, of, after_s, self._batch + 1, what, queue.size(epoch), lacking)
 
@@ -207,7 +207,6 @@ class _Chunk:
 
     def __init__(self, stream: Stream, records: pa.Table, added: float) -> None:
         self.added = added
-        self.size = int(records.num_rows)
         self.records = records
         self.cuts = 1
         """Into how many pieces it will be cut, about."""
@@ -229,10 +228,14 @@ class _Chunk:
         known = pc.max_element_wise(floor, BEFORE_ALL + 1)
         return pc.if_else(self.records[REASON].is_valid(), BEFORE_ALL, known).combine_chunks()
 
+    def segment(self, epoch: int, partition: int, start: int, end: int) -> "_Segment":
+        """Put records of one partition into an epoch."""
+        return epoch, partition, (self, start, end), self.offsets[end - 1] + 1
+
     def tuples(self, start: int, end: int) -> list[Tuple]:
         """Give decoded tuples; where pieces are small, they are made once for all of them."""
         if self._tuples is None:
-            if self.size > self.cuts * ROWS_OF_A_PIECE:
+            if self.records.num_rows > self.cuts * ROWS_OF_A_PIECE:
                 return tuples_of(self.table.slice(start, end - start))
             self._tuples = tuples_of(self.table)
         return self._tuples[start:end]
@@ -241,7 +244,7 @@ class _Chunk:
 _Piece = tuple[_Chunk, int, int]
 """Consecutive records of a chunk: from, to."""
 _Segment = tuple[int, int, _Piece, int]
-"""Consecutive records of one epoch: the epoch, their partition, they, the next offset."""
+"""Consecutive records of a partition in one epoch: epoch, partition, they, the next offset."""
 
 
 class _Queue:
@@ -264,7 +267,8 @@ class _Queue:
         self.warns_after = self.time_s if waits else inf
         self._seen = seen
         self._lanes: dict[int, deque[_Segment]] = {lane: deque() for lane in sorted(lanes)}
-        self._reached = dict.fromkeys(self._lanes, epoch)
+        self._together = self._lanes.get(ALL, deque())
+        self.reached = dict.fromkeys(self._lanes, epoch)
         """The epoch at which each lane is."""
         self.lowest = epoch
         self._sizes: dict[int, int] = {}
@@ -277,13 +281,14 @@ class _Queue:
         self._seen.update({partition: offsets[end - 1] + 1 for partition, _, end in runs})
         records = new if new[MARK].null_count == len(new) else new.filter(new[MARK].is_null())
         chunk = _Chunk(self.stream, records, now)
-        for lane, epoch, partition, piece, next_offset in self._divided(chunk, new):
-            self._lanes[lane].append((epoch, partition, piece, next_offset))
-            self._sizes[epoch] = self._sizes.get(epoch, 0) + piece[2] - piece[1]
+        for segment in self._divided(chunk, new):
+            epoch, partition, (_, start, end), _ = segment
+            self._lanes.get(partition, self._together).append(segment)
+            self._sizes[epoch] = self._sizes.get(epoch, 0) + end - start
             chunk.cuts += 1
-        self.waiting += chunk.size
-        self.largest = max(self._sizes.values(), default=0)
-        self.lowest = min(self._reached.values())
+        self.waiting += records.num_rows
+        self.largest = max(self._sizes.values(), default=0) + self._sizes.get(BEFORE_ALL, 0)
+        self.lowest = min(self.reached.values())
         self.ready = sum(BEFORE_ALL < epoch < self.lowest for epoch in self._sizes)
 
     def size(self, epoch: int) -> int:
@@ -292,20 +297,16 @@ class _Queue:
 
     def first(self) -> int:
         """Name the first epoch that has anything here."""
-        firsts = (next((s[0] for s in lane if s[0] > BEFORE_ALL), UNKNOWN) for lane in self._held())
-        return min(firsts, default=UNKNOWN)
+        lanes = self._lanes.values()
+        return min(next((s[0] for s in lane if s[0] > BEFORE_ALL), UNKNOWN) for lane in lanes)
 
     def since(self) -> float:
         """Tell when the oldest of what waits was added; infinity if nothing does."""
-        return min((lane[0][2][0].added for lane in self._held()), default=inf)
-
-    def lacking(self, epoch: int) -> list[int]:
-        """Name the partitions that have not ended an epoch."""
-        return [lane for lane, reached in self._reached.items() if reached <= epoch]
+        return min((lane[0][2][0].added for lane in self._lanes.values() if lane), default=inf)
 
     def held(self, epoch: int) -> list[_Piece]:
         """Show what a batch has, and leave it there."""
-        return [s[2] for lane in self._held() for s in lane if s[0] <= epoch]
+        return [s[2] for lane in self._lanes.values() for s in lane if s[0] <= epoch]
 
     def cut(self, id: int, epoch: int, filled: Sequence[Tuple]) -> Input:
         """Take the next batch away."""
@@ -319,14 +320,11 @@ class _Queue:
         if self._sizes.pop(epoch, None) is not None and self.ready:
             self.ready -= 1
         if self.lowest <= epoch < UNKNOWN:  # closed by force
-            self._reached = {lane: max(at, epoch + 1) for lane, at in self._reached.items()}
+            self.reached = {lane: max(at, epoch + 1) for lane, at in self.reached.items()}
             self.lowest = epoch + 1
         bad = [_bad(*piece) for piece in pieces if piece[0].bad_at]
-        undecoded = pa.concat_tables(bad) if any(map(len, bad)) else None
+        undecoded = pa.concat_tables(bad) if bad and any(map(len, bad)) else None
         return Input(_batch(self.stream, id, pieces, filled), undecoded, positions)
-
-    def _held(self) -> Iterator[deque[_Segment]]:
-        return (lane for lane in self._lanes.values() if lane)
 
     def _check(self, runs: list[tuple[int, int, int]], offsets: pa.ChunkedArray) -> None:
         for partition, start, end in runs:
@@ -338,52 +336,50 @@ class _Queue:
                     hint="Start the engine again: it then waits for this one too.",
                 )
 
-    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[tuple[int, int, int, _Piece, int]]:
-        """Give lanes and what comes to their segments; move what the lanes have reached."""
+    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
+        """Give what came as segments, and move what the lanes have reached."""
         raise NotImplementedError
 
 
 class _Counted(_Queue):
     """A stream cut by count: an epoch has so many records, in the order in which they are read."""
 
-    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[tuple[int, int, int, _Piece, int]]:
+    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
         assert isinstance(self.stream.batches, ByCount)
-        most, epoch = self.stream.batches.tuples, self._reached[ALL]
+        most, epoch = self.stream.batches.tuples, self.reached[ALL]
         left = most - self._sizes.get(epoch, 0)
         for partition, start, run_end in chunk.runs:
             while start < run_end:
                 end = min(start + left, run_end)
-                yield ALL, epoch, partition, (chunk, start, end), chunk.offsets[end - 1] + 1
+                yield chunk.segment(epoch, partition, start, end)
                 left -= end - start
                 start = end
                 if not left:
                     epoch, left = epoch + 1, most
-        self._reached[ALL] = epoch
+        self.reached[ALL] = epoch
 
 
 class _Timed(_Queue):
     """A stream cut by event time: an epoch is an interval of it; late tuples join a later one."""
 
-    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[tuple[int, int, int, _Piece, int]]:
+    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
         assert isinstance(self.stream.batches, ByInterval)
         epochs = chunk.epochs(self.stream.batches)
         for partition, start, run_end in chunk.runs:
-            reached = pa.scalar(self._reached[partition], pa.int64())
+            reached = pa.scalar(self.reached[partition], pa.int64())
             rising = pc.cumulative_max(epochs.slice(start, run_end - start), start=reached)
             for epoch, first, after in _runs(rising):
-                end = start + after
-                piece = chunk, start + first, end
-                yield partition, epoch, partition, piece, chunk.offsets[end - 1] + 1
-                self._reached[partition] = epoch
+                yield chunk.segment(epoch, partition, start + first, start + after)
+                self.reached[partition] = epoch
 
 
 class _Marked(_Queue):
     """A stream cut by punctuations: the epoch of a partition is its highest one's, plus 1."""
 
-    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[tuple[int, int, int, _Piece, int]]:
+    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
         marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()
-        for lane, run_start, run_end in _runs(new[PARTITION]):
-            epoch = self._reached[lane]
+        for partition, run_start, run_end in _runs(new[PARTITION]):
+            epoch = self.reached[partition]
             first, after = bisect_left(marked, run_start), bisect_left(marked, run_end)
             start = run_start - first  # in the chunk, which has no punctuations
             for nth in range(first, after):
@@ -391,20 +387,22 @@ class _Marked(_Queue):
                 end = marked[nth] - nth
                 if mark >= epoch:  # a lower one is a repeat
                     if end > start:
-                        yield lane, epoch, lane, (chunk, start, end), chunk.offsets[end - 1] + 1
-                    yield lane, mark, lane, (chunk, end, end), offset + 1
+                        yield chunk.segment(epoch, partition, start, end)
+                    yield mark, partition, (chunk, end, end), offset + 1
                     epoch, start = mark + 1, end
             end = run_end - after
             if end > start:
-                yield lane, epoch, lane, (chunk, start, end), chunk.offsets[end - 1] + 1
-            self._reached[lane] = epoch
+                yield chunk.segment(epoch, partition, start, end)
+            self.reached[partition] = epoch
 
 
 def _batch(stream: Stream, id: int, pieces: list[_Piece], filled: Sequence[Tuple]) -> Batch:
     """Make a batch of what is decoded in these pieces, and of what was filled in."""
     spans = [_good(*piece) if piece[0].bad_at else piece for piece in pieces]
     origin = partial(_position, spans)
-    rows = sum([end - start for _, start, end in spans])
+    rows = 0
+    for _, start, end in spans:
+        rows += end - start
     if rows > ROWS_OF_A_PIECE * len(spans) and not filled:
         tables = [chunk.table.slice(start, end - start) for chunk, start, end in spans]
         return Batch(stream, id, table=pa.concat_tables(tables), origin=origin)

@@ -1,0 +1,689 @@
+"""The intake: where border streams are cut, by each rule, and that nothing is cut twice or lost."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etl_procs.batch import ARRIVAL, Arrived, Position, Round
+from etl_procs.dataflow import Dataflow
+from etl_procs.errors import CoreError
+from etl_procs.intake import Intake
+from etl_procs.model import Stream
+from etl_procs.rules import (
+    Missing,
+    OnTimeout,
+    Rule,
+    by_count,
+    by_interval,
+    by_punctuation,
+)
+
+CLOSE = OnTimeout.CLOSE
+
+
+class HeldClock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return self.time
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record: a tuple of an event time, bytes that do not decode, or a punctuation."""
+
+    partition: int
+    offset: int
+    at: int | None = None
+    mark: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.partition}:{self.offset}"
+
+
+Log = Mapping[int, Sequence[Record]]
+"""The records of each partition of a topic."""
+
+
+def log_of(*partitions: str) -> dict[int, list[Record]]:
+    """Read a log: `5` is a tuple of event time 5, `?` does not decode, `|3` is a punctuation."""
+    made = {}
+    for partition, line in enumerate(partitions):
+        made[partition] = [
+            Record(
+                partition,
+                offset,
+                None if word[0] in "?|" else int(word),
+                int(word[1:]) if word[0] == "|" else None,
+            )
+            for offset, word in enumerate(line.split())
+        ]
+    return made
+
+
+def arrival(stream: Stream, records: Iterable[Record]) -> Arrived:
+    schema = pa.schema([*ARRIVAL, *(f.with_nullable(True) for f in stream.columns.arrow)])
+    rows = []
+    for record in records:
+        row: dict[str, object] = {
+            "_partition": record.partition,
+            "_offset": record.offset,
+            "_mark": record.mark,
+        }
+        if record.at is not None:
+            row |= {"at": record.at, "name": record.name, "_value": record.name.encode()}
+        elif record.mark is None:
+            row |= {"_reason": "no number", "_value": b"?"}
+        rows.append(row)
+    return Arrived(stream, pa.Table.from_pylist(rows, schema))
+
+
+class Bench:
+    """A dataflow with a border stream for each rule, and its intake."""
+
+    def __init__(
+        self,
+        *rules: Rule,
+        partitions: int = 1,
+        after: Sequence["Cut"] = (),
+        rows_max: int = 10_000,
+    ) -> None:
+        self.clock = HeldClock()
+        self.flow = Dataflow("shop")
+        for name, rule in zip("abc", rules, strict=False):
+            self.flow.stream(name, "at INTEGER NOT NULL, name TEXT NOT NULL", batches=rule)
+        names = list(self.flow.streams)
+        self.intake = Intake(
+            self.flow,
+            batch=after[-1].id if after else 0,
+            epoch=after[-1].epoch if after else None,
+            positions=dict(zip(names, moved(after), strict=False)),
+            partitions=dict.fromkeys(names, range(partitions)),
+            clock=self.clock,
+            rows_max=rows_max,
+        )
+
+    def add(self, log: Log | str, stream: str = "a", *, first: int = 0) -> "Bench":
+        """Add records; a string is one of partition 0, and its offsets go from `first` on."""
+        if isinstance(log, str):
+            log = {0: log_of("? " * first + log)[0][first:]}
+        records = [record for partition in log.values() for record in partition]
+        self.intake.add(arrival(self.flow.streams[stream], records))
+        return self
+
+    def wait(self, seconds: float) -> "Bench":
+        self.clock.time += seconds
+        return self
+
+    def cuts(self) -> "list[Cut]":
+        """Cut all that can be cut now."""
+        made = []
+        while (cut := self.intake.next()) is not None:
+            made.append(Cut(cut))
+        return made
+
+    def names(self) -> list[str]:
+        """Cut all that can be cut now, and name the records of each batch of each stream."""
+        return [" / ".join(cut.text) for cut in self.cuts()]
+
+
+class Cut:
+    """A round, in a form that is compared and read."""
+
+    def __init__(self, cut: Round) -> None:
+        self.id, self.epoch = cut.id, cut.epoch
+        self.positions = [dict(given.positions) for given in cut.inputs]
+        self.tuples = [[str(name) for _, name in given.batch.tuples] for given in cut.inputs]
+        self.undecoded = [[] if g.undecoded is None else refused(g.undecoded) for g in cut.inputs]
+        assert all(given.batch.id == cut.id for given in cut.inputs)
+
+    @property
+    def text(self) -> list[str]:
+        pairs = zip(self.tuples, self.undecoded, strict=True)
+        return [" ".join([*good, *(f"?{name}" for name in bad)]) for good, bad in pairs]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cut) and vars(self) == vars(other)
+
+    def __repr__(self) -> str:
+        return f"<{self.id} {self.epoch} {self.text} {self.positions}>"
+
+
+def refused(table: pa.Table) -> list[str]:
+    assert table.schema.names == ARRIVAL.names
+    assert None not in table["_reason"].to_pylist()
+    pairs = zip(table["_partition"].to_pylist(), table["_offset"].to_pylist(), strict=True)
+    return [f"{partition}:{offset}" for partition, offset in pairs]
+
+
+def moved(cuts: Sequence[Cut]) -> list[dict[int, int]]:
+    """Tell the positions of each stream after these rounds."""
+    at: list[dict[int, int]] = [{} for _ in (cuts[0].positions if cuts else [])]
+    for cut in cuts:
+        for stream, positions in zip(at, cut.positions, strict=True):
+            assert all(next_ > stream.get(p, 0) for p, next_ in positions.items())
+            stream |= positions
+    return at
+
+
+# By count.
+
+
+def test_a_batch_by_count_has_so_many_records_in_the_order_in_which_they_are_read() -> None:
+    bench = Bench(by_count(2), partitions=2)
+    bench.add({1: log_of("", "1 2")[1]}).add({0: log_of("3 4 5")[0]})
+    assert bench.names() == ["1:0 1:1", "0:0 0:1"]
+    assert bench.intake.waiting() == {"a": 1}
+
+
+def test_a_batch_may_reach_over_several_adds_and_partitions() -> None:
+    bench = Bench(by_count(3), partitions=2)
+    bench.add("1").add(log_of("9 1", "2 3 4"))
+    (cut,) = bench.cuts()
+    assert cut.text == ["0:0 0:1 1:0"]
+    assert cut.positions == [{0: 2, 1: 1}]
+
+
+def test_rounds_are_numbered_from_the_last_batch_of_the_ledger_on() -> None:
+    first = Bench(by_count(1)).add("1 2").cuts()
+    assert [cut.id for cut in first] == [1, 2]
+    assert [cut.id for cut in Bench(by_count(1), after=first).add("1 2 3 4").cuts()] == [3, 4]
+
+
+def test_what_does_not_decode_counts_and_is_handed_on_beside_the_batch() -> None:
+    bench = Bench(by_count(3)).add("1 ? 2 ? ? ?")
+    assert bench.names() == ["0:0 0:2 ?0:1", "?0:3 ?0:4 ?0:5"]
+
+
+def test_a_punctuation_in_a_stream_by_count_is_passed_over() -> None:
+    (cut,) = Bench(by_count(2)).add("|1 1 |2 2 |3").cuts()
+    assert cut.text == ["0:1 0:3"]
+    assert cut.positions == [{0: 4}]
+    assert Bench(by_count(1)).add("|1 |2").names() == []
+
+
+def test_a_batch_is_closed_short_when_its_first_record_has_lingered() -> None:
+    bench = Bench(by_count(3, linger_s=2)).add("1").wait(1).add("2", first=1)
+    assert bench.intake.oldest() == 100.0
+    assert bench.intake.deadline() == 102.0
+    assert bench.names() == []
+    assert bench.wait(1).names() == ["0:0 0:1"]
+    assert bench.intake.deadline() is None
+    assert bench.intake.oldest() is None
+    assert bench.add("3 4 5", first=2).names() == ["0:2 0:3 0:4"]
+
+
+def test_an_idle_dataflow_never_cuts() -> None:
+    bench = Bench(by_count(3, linger_s=2), by_punctuation(timeout_s=1, on_timeout=CLOSE))
+    assert bench.wait(1000).names() == []
+    assert bench.intake.deadline() is None
+    calls_only = Intake(
+        Dataflow("shop"),
+        batch=0,
+        epoch=None,
+        positions={},
+        partitions={},
+        clock=bench.clock,
+        rows_max=1,
+    )
+    assert calls_only.next() is None
+    assert calls_only.waiting_batches() == 0
+
+
+@pytest.mark.parametrize(("count", "many"), [(1, False), (64, False), (65, True), (200, True)])
+def test_a_large_batch_is_arrow_and_a_small_one_is_rows(count: int, many: bool) -> None:
+    bench = Bench(by_count(count)).add("7 " * 400)
+    cut = bench.intake.next()
+    assert cut is not None
+    batch = cut.inputs[0].batch
+    assert (batch._tuples is None) == many
+    assert len(batch) == count
+    assert batch.tuples[-1] == (7, f"0:{count - 1}")
+    assert batch.table.schema == batch.stream.columns.arrow
+
+
+@pytest.mark.parametrize("count", [3, 200])
+def test_a_tuple_knows_where_it_came_from(count: int) -> None:
+    bench = Bench(by_count(count), partitions=2)
+    bench.add({1: log_of("", "1 ? 2")[1]}).add("1 ? " * 200)
+    cut = bench.intake.next()
+    assert cut is not None
+    batch = cut.inputs[0].batch
+    for index, (_, name) in enumerate(batch.tuples):
+        partition, offset = map(int, str(name).split(":"))
+        assert batch.position(index) == Position(partition, offset, str(name).encode())
+    assert batch.position(len(batch)) is None
+
+
+# By punctuation.
+
+
+def test_a_batch_by_punctuation_ends_when_every_partition_has_ended_it() -> None:
+    bench = Bench(by_punctuation(), partitions=2)
+    assert bench.add(log_of("1 2 |1 3", "4")).names() == []
+    (cut,) = bench.add({1: log_of("", "4 5 |1")[1]}).cuts()
+    assert cut.text == ["0:0 0:1 1:0 1:1"]
+    assert cut.positions == [{0: 3, 1: 3}]
+    assert cut.epoch is None
+
+
+def test_a_punctuation_of_a_later_batch_ends_those_before_it_too() -> None:
+    bench = Bench(by_punctuation()).add("1 |3 2 |4")
+    cuts = bench.cuts()
+    assert [cut.text for cut in cuts] == [["0:0"], [""], [""], ["0:2"]]
+    # It is consumed with the batch that it names: whoever begins before that must see it again.
+    assert [cut.positions for cut in cuts] == [[{0: 1}], [{}], [{0: 2}], [{0: 4}]]
+
+
+def test_a_repeated_punctuation_ends_nothing() -> None:
+    bench = Bench(by_punctuation()).add("1 |1 |1 2 |1 3 |2")
+    assert bench.names() == ["0:0", "0:3 0:5"]
+    assert bench.add("|1 |2", first=7).wait(10).names() == []
+    assert bench.intake.oldest() is None
+
+
+def test_what_does_not_decode_belongs_to_the_batch_that_is_open() -> None:
+    assert Bench(by_punctuation()).add("? 1 |1 ? |2").names() == ["0:1 ?0:0", "?0:3"]
+
+
+def test_complete_batches_that_wait_for_another_stream_are_counted() -> None:
+    bench = Bench(by_count(2), by_punctuation()).add("1 |1 2 |2 3", "b")
+    assert bench.intake.waiting_batches() == 2
+    bench.add("1 2 3 4 5 6 7")
+    assert bench.intake.waiting_batches() == 3
+    assert bench.intake.waiting() == {"a": 7, "b": 3}
+    assert bench.names() == ["0:0 0:1 / 0:0", "0:2 0:3 / 0:2"]
+    assert bench.intake.waiting_batches() == 1
+
+
+# By interval.
+
+
+def test_an_interval_ends_when_every_partition_has_brought_a_later_event_time() -> None:
+    bench = Bench(by_interval("at", 10), partitions=2)
+    assert bench.add(log_of("1 9 10", "5 9")).names() == []
+    (cut,) = bench.add({1: log_of("", "5 9 25")[1]}).cuts()
+    assert (cut.id, cut.epoch, cut.text) == (1, 0, ["0:0 0:1 1:0 1:1"])
+    assert cut.positions == [{0: 2, 1: 2}]
+    assert bench.intake.waiting_batches() == 0
+
+
+def test_intervals_without_a_tuple_cost_nothing() -> None:
+    cuts = Bench(by_interval("at", 10)).add(f"-11 -10 {10**15} {10**15 + 10}").cuts()
+    assert [(cut.id, cut.epoch) for cut in cuts] == [(1, -2), (2, -1), (3, 10**14)]
+
+
+def test_a_tuple_after_a_later_one_of_its_partition_joins_its_batch() -> None:
+    assert Bench(by_interval("at", 10)).add("11 5 21").names() == ["0:0 0:1"]
+    bench = Bench(by_interval("at", 10), partitions=2).add(log_of("11 31", "5 31"))
+    assert bench.names() == ["1:0", "0:0"]
+
+
+def test_a_tuple_of_an_interval_that_is_closed_is_late_before_and_after_a_restart() -> None:
+    log = log_of("5 21 31", "6 22")
+    late = {0: log[0], 1: [*log[1], Record(1, 2, at=1), Record(1, 3, at=33)]}
+    bench = Bench(by_interval("at", 10), partitions=2).add(log)
+    (first,) = before = bench.cuts()[:1]
+    assert first.epoch == 0
+    again = Bench(by_interval("at", 10), partitions=2, after=before).add(late)
+    assert again.names() == ["0:1 1:1 1:2"]
+    assert Bench(by_interval("at", 10), after=before).add("5 21 3 31").names() == ["0:1 0:2"]
+
+
+def test_what_does_not_decode_has_the_last_event_time_of_its_partition() -> None:
+    assert Bench(by_interval("at", 10)).add("1 ? 11 ? 21").names() == ["0:0 ?0:1", "0:2 ?0:3"]
+
+
+def test_what_does_not_decode_before_any_event_time_joins_the_first_batch() -> None:
+    bench = Bench(by_interval("at", 10), partitions=2).add(log_of("?", "1 11"))
+    assert bench.names() == []
+    assert bench.add("? ? 55").names() == ["1:0 ?0:0 ?0:1"]
+
+
+def test_several_streams_by_interval_are_cut_at_the_same_epochs() -> None:
+    bench = Bench(by_interval("at", 10), by_interval("at", 10)).add("1 21 41")
+    assert bench.names() == []
+    cuts = bench.add("11 12 31 51", "b").cuts()
+    assert [cut.text for cut in cuts] == [["0:0", ""], ["", "0:0 0:1"], ["0:1", ""], ["", "0:2"]][
+        : len(cuts)
+    ]
+    assert [cut.epoch for cut in cuts] == [0, 1, 2, 3]
+
+
+def test_the_least_and_the_greatest_event_times_are_cut_too() -> None:
+    bench = Bench(by_interval("at", 1)).add(f"? {-(2**63)} 0 {2**63 - 1}")
+    assert bench.names() == ["0:1 ?0:0", "0:2"]
+
+
+# Timeouts.
+
+
+def test_a_batch_that_waits_is_told_of_once_and_stays_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(by_punctuation(timeout_s=5), partitions=3).add(log_of("1 |1", "", "2"))
+    assert bench.intake.deadline() == 105.0
+    assert bench.names() == []
+    assert not caplog.records
+    for _ in range(3):
+        assert bench.wait(5).names() == []
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        "stream shop.a: after 5 s, batch 1 stays open: 2 tuples; its end lacks in partition 1, 2"
+    )
+    assert bench.intake.deadline() is None
+    bench.add(log_of("1 |1 3", "|1", "2 |1"))
+    assert bench.names() == ["0:0 2:0"]
+    assert bench.intake.deadline() == 120.0
+    bench.wait(5).names()
+    assert len(caplog.records) == 2
+
+
+def test_a_batch_is_closed_with_what_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(by_punctuation(timeout_s=5, on_timeout=CLOSE), partitions=2)
+    bench.add(log_of("1 |1 2 |2 3", "4"))
+    assert bench.names() == []
+    assert bench.wait(5).names() == ["0:0 1:0", "0:2", "0:4"]
+    assert "batch 1 is closed with what is there: 2 tuples" in caplog.messages[0]
+    # What comes for a batch that was closed joins the one that is open.
+    bench.add({1: log_of("", "4 5 |1 6 |4")[1]}).add("|4", first=5)
+    assert bench.names() == ["1:1 1:3"]
+
+
+def test_an_interval_is_closed_with_what_is_there() -> None:
+    rule = by_interval("at", 10, timeout_s=5, on_timeout=CLOSE)
+    bench = Bench(rule, partitions=2).add(log_of("1 2", "")).wait(4).add("11", first=2)
+    assert bench.wait(1).cuts()[0].epoch == 0
+    bench.add({1: log_of("", "3")[1]})
+    assert bench.intake.deadline() == 109.0
+    assert bench.wait(4).names() == ["0:2 1:0"]
+
+
+def test_what_never_decodes_is_handed_on_when_its_time_is_over() -> None:
+    rule = by_interval("at", 10, timeout_s=5, on_timeout=CLOSE)
+    bench = Bench(rule).add("? ?").wait(5)
+    cuts = bench.cuts()
+    assert [(cut.epoch, cut.text) for cut in cuts] == [(None, ["?0:0 ?0:1"])]
+    assert bench.add("-5 7 17", first=2).names() == ["0:2", "0:3"]
+    assert Bench(rule, after=cuts).add("? ? -5 7 17").names() == ["0:2", "0:3"]
+
+
+def test_a_function_fills_in_what_is_missing(caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[Missing] = []
+
+    def guess(missing: Missing) -> list[dict[str, int | float | str | None]]:
+        asked.append(missing)
+        return [{"name": "made", "at": len(missing.rows)}]
+
+    bench = Bench(by_punctuation(timeout_s=5, on_timeout=guess)).add("1 ? 2").wait(5)
+    cut = bench.intake.next()
+    assert cut is not None
+    batch = cut.inputs[0].batch
+    assert batch.tuples == [(1, "0:0"), (2, "0:2"), (2, "made")]
+    assert [batch.position(i) for i in (1, 2)] == [Position(0, 2, b"0:2"), None]
+    assert (asked[0].stream, asked[0].batch) == ("a", 1)
+    assert asked[0].rows == [{"at": 1, "name": "0:0"}, {"at": 2, "name": "0:2"}]
+    assert "batch 1 is closed with 1 more that guess gave" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"at": 1}, "a row that does not fit"),
+        ({"at": 1, "name": "x", "more": 1}, "a row that does not fit"),
+        ({"at": "1", "name": "x"}, "at is '1', no INTEGER"),
+        ({"at": True, "name": "x"}, "at is True, no INTEGER"),
+        ({"at": None, "name": "x"}, "without at"),
+        ({"at": 2**63, "name": "x"}, "beyond 64 bits"),
+        (None, "failed: TypeError"),
+    ],
+)
+def test_what_is_filled_in_must_fit_the_stream(
+    row: dict[str, int | float | str | None], message: str
+) -> None:
+    def guess(missing: Missing) -> list[dict[str, int | float | str | None]]:
+        return [row]
+
+    bench = Bench(by_punctuation(timeout_s=5, on_timeout=guess)).add("1").wait(5)
+    for _ in range(2):  # it is still open
+        with pytest.raises(CoreError, match=rf"stream shop\.a: guess, .*batch 1.*{message}"):
+            bench.intake.next()
+    assert bench.intake.waiting() == {"a": 1}
+
+
+# Several streams.
+
+
+def test_a_round_has_the_batch_of_every_stream() -> None:
+    bench = Bench(by_count(2), by_punctuation(), by_count(1)).add("1 2 3 4").add("1 |1 2", "b")
+    assert bench.names() == []
+    cuts = bench.add("9 9", "c").cuts()
+    assert [cut.text for cut in cuts] == [["0:0 0:1", "0:0", "0:0"]]
+    assert bench.intake.waiting() == {"a": 2, "b": 1, "c": 1}
+
+
+def test_a_stream_that_lingers_is_closed_empty_while_another_goes_on() -> None:
+    bench = Bench(by_count(2), by_count(2, linger_s=3)).add("1 2 3 4 5")
+    assert bench.intake.deadline() == 103.0
+    assert bench.names() == []
+    assert bench.wait(3).names() == ["0:0 0:1 / ", "0:2 0:3 / "]
+    assert bench.wait(9).names() == []
+    both = Bench(by_count(9, linger_s=5), by_count(9, linger_s=1)).add("1", "b")
+    assert both.intake.deadline() == 105.0
+    assert both.wait(5).names() == [" / 0:0"]
+
+
+def test_a_stream_without_a_time_holds_the_round() -> None:
+    bench = Bench(by_count(2, linger_s=1), by_punctuation(), by_count(2)).add("1").wait(9)
+    assert bench.intake.deadline() is None
+    assert bench.names() == []
+    assert bench.add("|1", "b").names() == []
+    assert bench.add("1 2", "c").names() == ["0:0 /  / 0:0 0:1"]
+
+
+def test_a_timeout_closes_its_own_stream_only(caplog: pytest.LogCaptureFixture) -> None:
+    rule = by_punctuation(timeout_s=2, on_timeout=CLOSE)
+    bench = Bench(rule, by_punctuation()).add("1 2").add("1", "b").wait(5)
+    assert bench.names() == []
+    assert not caplog.records
+    assert bench.add("1 |1", "b").names() == ["0:0 0:1 / 0:0"]
+    assert len(caplog.records) == 1
+
+
+def test_a_punctuation_of_another_stream_starts_the_time_too() -> None:
+    rule = by_punctuation(timeout_s=2, on_timeout=CLOSE)
+    bench = Bench(rule, by_punctuation()).add("|1", "b")
+    assert bench.intake.deadline() == 102.0
+    assert bench.wait(2).names() == [" / "]
+
+
+# Limits.
+
+
+def test_a_batch_that_is_too_large_is_refused_before_it_is_complete() -> None:
+    bench = Bench(by_punctuation(), rows_max=3).add("1 2 3 |1 4 5 6 7")
+    assert bench.intake.next() is not None
+    with pytest.raises(CoreError, match=r"shop\.a: batch 2 has 4 rows, .* may have 3") as caught:
+        bench.intake.next()
+    assert "core.batch_rows_max" in caught.value.hint
+    timed = Bench(by_interval("at", 10), rows_max=3).add("? ? 1 2")
+    with pytest.raises(CoreError, match="batch 1 has 4 rows"):
+        timed.intake.next()
+
+
+def test_a_count_that_is_too_large_is_refused_at_once() -> None:
+    with pytest.raises(CoreError, match="batch 1 has 4 rows"):
+        Bench(by_count(4), rows_max=3)
+
+
+def test_what_is_filled_in_is_counted_too() -> None:
+    rule = by_punctuation(timeout_s=1, on_timeout=lambda _: [{"at": 1, "name": "x"}] * 3)
+    bench = Bench(rule, rows_max=3).add("1").wait(1)
+    with pytest.raises(CoreError, match="batch 1 has 4 rows"):
+        bench.intake.next()
+
+
+def test_a_partition_that_is_new_asks_for_a_restart() -> None:
+    with pytest.raises(CoreError, match=r"topic shop\.a has a new partition: 1"):
+        Bench(by_punctuation()).add(log_of("1", "2"))
+
+
+def test_a_record_that_is_there_twice_is_a_mistake_of_ours() -> None:
+    with pytest.raises(AssertionError, match="twice"):
+        Bench(by_count(1)).add({0: [Record(0, 1, at=1), Record(0, 1, at=1)]})
+
+
+# For any log, read in any way.
+
+COUNT, INTERVAL, PUNCTUATION = by_count(3), by_interval("at", 10), by_punctuation()
+TIMED = by_interval("at", 10, timeout_s=5, on_timeout=CLOSE)
+MARKED = by_punctuation(timeout_s=5, on_timeout=CLOSE)
+
+
+@st.composite
+def logs(draw: st.DrawFn, *, partitions: int) -> Log:
+    """Draw a log: event times, marks and what does not decode, with gaps between offsets."""
+    made: dict[int, list[Record]] = {}
+    for partition in range(partitions):
+        kinds = st.tuples(st.sampled_from("ttt?|"), st.integers(-30, 60), st.integers(1, 6))
+        offset, made[partition] = 0, []
+        for kind, at, number in draw(st.lists(kinds, max_size=14)):
+            offset += 1 if number < 6 else 3
+            mark = number if kind == "|" else None
+            made[partition].append(Record(partition, offset, at if kind == "t" else None, mark))
+    return made
+
+
+def feed(bench: Bench, log: Log, data: st.DataObject, *, stop: bool = False) -> list[Cut]:
+    """Add a log in some way: piece by piece, some of it again, cutting now and then."""
+    cuts, at = [], dict.fromkeys(log, 0)
+    while any(at[p] < len(log[p]) for p in log):
+        steps = {p: data.draw(st.integers(0, 6)) for p in log}
+        again = data.draw(st.integers(0, 3))
+        bench.add({p: log[p][max(0, at[p] - again) : at[p] + steps[p]] for p in log})
+        at = {p: at[p] + steps[p] for p in log}
+        if data.draw(st.booleans()):
+            cuts += bench.cuts()
+        if stop and data.draw(st.integers(0, 3)) == 0:
+            cuts += bench.wait(data.draw(st.integers(0, 9))).cuts()
+    return cuts if stop else cuts + bench.cuts()
+
+
+def at_once(rule: Rule, log: Log, after: Sequence[Cut] = ()) -> list[Cut]:
+    return Bench(rule, partitions=len(log), after=after).add(log).cuts()
+
+
+def check_whole(log: Log, cuts: Sequence[Cut]) -> None:
+    """Every record before the positions is in exactly one round; none after them is in any."""
+    found: list[str] = []
+    for count, cut in enumerate(cuts, start=1):
+        assert cut.id == count
+        found += cut.tuples[0] + cut.undecoded[0]
+        at = moved(cuts[:count])[0]
+        done = [r.name for p in log for r in log[p] if r.offset < at.get(p, 0) and r.mark is None]
+        assert sorted(found) == sorted(done)
+
+
+@pytest.mark.parametrize(
+    ("rule", "partitions"), [(COUNT, 1), (INTERVAL, 1), (INTERVAL, 3), (PUNCTUATION, 3)]
+)
+@given(data=st.data())
+def test_however_a_log_is_read_it_is_cut_in_the_same_places(
+    rule: Rule, partitions: int, data: st.DataObject
+) -> None:
+    log = data.draw(logs(partitions=partitions))
+    cuts = feed(Bench(rule, partitions=partitions), log, data)
+    assert cuts == at_once(rule, log)
+    check_whole(log, cuts)
+
+
+@pytest.mark.parametrize(
+    ("rule", "partitions"), [(COUNT, 1), (INTERVAL, 1), (INTERVAL, 3), (PUNCTUATION, 3)]
+)
+@given(data=st.data())
+def test_wherever_an_engine_begins_again_it_cuts_the_same(
+    rule: Rule, partitions: int, data: st.DataObject
+) -> None:
+    log = data.draw(logs(partitions=partitions))
+    cuts = at_once(rule, log)
+    done = data.draw(st.integers(0, len(cuts)))
+    again = Bench(rule, partitions=partitions, after=cuts[:done])
+    assert feed(again, log, data) == cuts[done:]
+
+
+@pytest.mark.parametrize("rule", [TIMED, MARKED])
+@given(data=st.data())
+def test_after_a_timeout_an_engine_that_begins_again_cuts_as_one_that_went_on(
+    rule: Rule, data: st.DataObject
+) -> None:
+    log = data.draw(logs(partitions=3))
+    bench = Bench(rule, partitions=3)
+    cuts = feed(bench, log, data, stop=True)
+    went_on = bench.add(log).cuts()
+    assert at_once(rule, log, after=cuts) == went_on
+    check_whole(log, cuts + went_on)
+    rest = bench.wait(99).cuts()
+    assert bench.intake.waiting() == {"a": 0}
+    check_whole(log, cuts + went_on + rest)
+
+
+@given(data=st.data())
+def test_by_count_over_several_partitions_loses_nothing_and_repeats_nothing(
+    data: st.DataObject,
+) -> None:
+    log = data.draw(logs(partitions=3))
+    cuts = feed(Bench(COUNT, partitions=3), log, data)
+    check_whole(log, cuts)
+    assert all(len(cut.tuples[0] + cut.undecoded[0]) == 3 for cut in cuts)
+    done = data.draw(st.integers(0, len(cuts)))
+    rest = feed(Bench(COUNT, partitions=3, after=cuts[:done]), log, data)
+    check_whole(log, cuts[:done] + rest)
+
+
+def expected(log: Log, length: int) -> dict[int, list[str]]:
+    """Cut by interval as the rule says it, record by record, with the whole log at hand."""
+    epochs: dict[int, list[tuple[int, str]]] = {p: [] for p in log}
+    reached: dict[int, int | None] = dict.fromkeys(log)
+    for partition, records in log.items():
+        for record in (r for r in records if r.mark is None):
+            own, most = (None if record.at is None else record.at // length), reached[partition]
+            reached[partition] = max([e for e in (own, most) if e is not None], default=None)
+            epoch = reached[partition]
+            epochs[partition].append((-99 if epoch is None else epoch, record.name))
+    ends = [-99 if epoch is None else epoch for epoch in reached.values()]
+    rounds: dict[int, list[str]] = {}
+    starts = sorted({e for lane in epochs.values() for e, _ in lane if -99 < e < min(ends)})
+    for start, epoch in zip([-100, *starts], starts, strict=False):
+        rounds[epoch] = [n for lane in epochs.values() for e, n in lane if start < e <= epoch]
+    return rounds
+
+
+@given(data=st.data())
+def test_intervals_are_cut_as_the_rule_says(data: st.DataObject) -> None:
+    log = data.draw(logs(partitions=2))
+    cuts = at_once(INTERVAL, log)
+    names = {cut.epoch: sorted(cut.tuples[0] + cut.undecoded[0]) for cut in cuts}
+    assert names == {epoch: sorted(of) for epoch, of in expected(log, 10).items()}
+
+
+@given(data=st.data())
+def test_counts_are_cut_as_the_rule_says(data: st.DataObject) -> None:
+    log = data.draw(logs(partitions=1))
+    names = [record.name for record in log[0] if record.mark is None]
+    batches = [names[i : i + 3] for i in range(0, len(names) - 2, 3)]
+    cuts = at_once(COUNT, log)
+    assert [sorted(cut.tuples[0] + cut.undecoded[0]) for cut in cuts] == [*map(sorted, batches)]
