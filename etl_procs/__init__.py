@@ -18,6 +18,7 @@ from etl_procs.rules import (
     last_tuples,
 )
 from etl_procs.transaction import Transaction
+from etl_procs.trial import Trial
 
 __all__ = [
     "Aggregate",
@@ -32,6 +33,7 @@ __all__ = [
     "Stream",
     "Table",
     "Transaction",
+    "Trial",
     "Trigger",
     "Window",
     "by_count",

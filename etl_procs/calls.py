@@ -9,18 +9,27 @@ import json
 import sqlite3
 import threading
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from etl_procs.access import Access, rights_of
 from etl_procs.columns import Columns
 from etl_procs.dataflow import Dataflow
-from etl_procs.errors import BadCall, CoreError, ProcedureFailed, line_of
+from etl_procs.errors import (
+    OF_THE_MACHINE,
+    BadCall,
+    CoreError,
+    ProcedureFailed,
+    line_of,
+    primary_code,
+)
 from etl_procs.execution import Execution, Plan
 from etl_procs.fitting import Fitter
 from etl_procs.model import Call
-from etl_procs.store import Store, Write, connected
+from etl_procs.store import STEPS_BETWEEN_LOOKS, Store, Write, connected
 from etl_procs.transaction import Transaction
+from headrace.clock import Clock, SystemClock
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
 from headrace.errors import HeadraceError, NotRunning
@@ -36,6 +45,7 @@ VALUES (:dataflow, :call, :key, :arguments, :result)"""
 FORGET = "DELETE FROM headrace_calls WHERE number <= (SELECT max(number) FROM headrace_calls) - ?"
 
 KEY_LENGTH_MAX = 200
+CLOCK = SystemClock()
 
 Result = list[dict[str, Any]]
 
@@ -49,6 +59,7 @@ class Caller:
         dataflows: Mapping[str, Dataflow],
         settings: Settings,
         crash: CrashPoints,
+        clock: Clock = CLOCK,
     ) -> None:
         if not path.exists():
             raise NotRunning(
@@ -57,6 +68,12 @@ class Caller:
         self._store = Store(path, settings, crash)
         self._access = Access(connected(path))
         self._kept_max = settings.calls_kept_max
+        self._statement_ms_max = settings.statement_ms_max
+        self._clock = clock
+        self._overdue_at = inf
+        self._store.connection.set_progress_handler(
+            lambda: self._clock.monotonic() > self._overdue_at, STEPS_BETWEEN_LOOKS
+        )
         self._lock = threading.Lock()
         self._plans = {name: Plan(dataflow) for name, dataflow in dataflows.items()}
         self._rights = {
@@ -110,19 +127,25 @@ class Caller:
     def _run(self, connection: sqlite3.Connection, call: Call, given: Mapping[str, Any]) -> Result:
         execution = Execution(self._plans[call.dataflow], connection, self._access, 0, {})
         transaction = Transaction(connection, self._access, self._rights[id(call)], execution)
+        self._overdue_at = self._clock.monotonic() + self._statement_ms_max / 1000
         try:
             rows = call.body(transaction, **given)
             if execution.broken is not None:
                 raise execution.broken
-        except (HeadraceError, sqlite3.OperationalError):
+        except HeadraceError:
             raise
         except Exception as error:
+            if isinstance(error, sqlite3.Error) and primary_code(error) in OF_THE_MACHINE:
+                raise  # not the call's fault
             file = inspect.unwrap(call.body).__code__.co_filename
             raise ProcedureFailed(
                 f"call {call.dataflow}.{call.name} failed: {type(error).__name__}: {error} "
                 f"({line_of(file, error)})",
                 hint="Nothing of it was kept.",
             ) from error
+        finally:
+            self._overdue_at = inf
+            execution.end()
         return _result(call, rows)
 
 

@@ -11,21 +11,19 @@ from pathlib import Path
 
 from etl_procs import dead_letters, ledger, pending, staging, tables
 from etl_procs.access import Access
-from etl_procs.batch import Arrived
+from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import Passing
-from etl_procs.execution import Plan
+from etl_procs.execution import Plan, joined
+from etl_procs.fitting import Part
 from etl_procs.group import Committed, Flow, Group, TakenDown
 from etl_procs.intake import Intake
 from etl_procs.metrics import Metrics
 from etl_procs.model import Stream
-from etl_procs.store import Store, Write, connected
+from etl_procs.store import STEPS_BETWEEN_LOOKS, Store, Write, connected
 from headrace.clock import Clock
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
-
-STEPS_BETWEEN_LOOKS = 100_000
-"""Steps of SQLite's machine, about a millisecond, after which the time of a unit is looked at."""
 
 
 def core_path(home: Path) -> Path:
@@ -110,6 +108,12 @@ class Core:
         """Take in what has arrived on a border stream."""
         with self._lock:
             self._flows[arrived.stream.dataflow].intake.add(arrived)
+
+    def enqueue(self, dataflow: str, parts: Mapping[Stream, Part]) -> None:
+        """Let these tuples be the next batches of their streams, whatever their batch rules say."""
+        inputs = [Input(joined(stream, 0, [part]), None, {}) for stream, part in parts.items()]
+        with self._lock:
+            self._flows[dataflow].queue.append(Round(0, tuple(inputs)))
 
     def commit_next(self) -> Committed | None:
         """Run one group of batches that are complete; the dataflows take turns."""

@@ -24,6 +24,7 @@ from headrace.errors import DefinitionError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+DEFERRED = re.compile(r"\bINITIALLY\s+DEFERRED\b", re.IGNORECASE)
 AGGREGATE = re.compile(r"\s*(?:count\(\s*\*\s*\)|sum\(\s*(?P<column>[a-z_0-9]+)\s*\))\s*")
 
 
@@ -68,6 +69,12 @@ class Dataflow:
         """Declare a table of the core, and the rows that it has when it is first made."""
         of = self._new("table", name, self.tables, self.windows, self.aggregates)
         parsed = parse_table(columns, of)
+        if DEFERRED.search(columns):
+            raise DefinitionError(
+                f"{of} has a constraint that is INITIALLY DEFERRED: it would fail at the commit of "
+                "a whole group, and none of its batches could be told from the others",
+                hint="Let it be checked with each statement, as it is without these words.",
+            )
         first = tuple(tuple(row) for row in rows)
         for row in first:
             if len(row) != len(parsed.columns):

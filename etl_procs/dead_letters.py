@@ -9,7 +9,7 @@ import logging
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -106,9 +106,9 @@ class DeadLetter:
         """Whether it is a whole batch."""
         return self.data is not None
 
-    def rows(self) -> list[dict[str, object]]:
-        """Give the tuples of a batch."""
-        return [] if self.data is None else arrow.from_bytes(self.data).to_pylist()
+    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
+        """Give the tuples of a batch, or the first of them, each with the place it came from."""
+        return [] if self.data is None else arrow.from_bytes(self.data).slice(0, most).to_pylist()
 
 
 class Tally(NamedTuple):

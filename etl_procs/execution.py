@@ -18,7 +18,7 @@ from etl_procs.fitting import Fitter, Part, Rows
 from etl_procs.graph import Unit, consumers, units
 from etl_procs.model import Given, Outlet, Procedure, Stream, Trigger, Window
 from etl_procs.rules import LastBatches
-from etl_procs.transaction import Transaction
+from etl_procs.transaction import OVER, Transaction
 
 
 class Plan:
@@ -96,7 +96,7 @@ class Execution:
         """The reason, by stream and index."""
         self.filled: set[str] = set()
         """The windows by batches that have had this batch."""
-        self.broken: sqlite3.Error | None = None
+        self.broken: Exception | None = None
         """The error after which nothing can be kept, even if the body caught it."""
 
     def run(self, unit: Unit) -> None:
@@ -140,6 +140,10 @@ class Execution:
         part = self.plan.key_fitters[id(outlet)].fit(keys, what)
         self.staged.append(Staged(outlet, True, part))
 
+    def end(self) -> None:
+        """Let nobody do more with it: what came late would be another batch's, or nobody's."""
+        self.broken = OVER
+
     def failed(self, error: sqlite3.Error) -> None:
         """Note an error of a statement of the body's."""
         # SQLite may have ended the transaction by itself. What ran after that would commit.
@@ -162,11 +166,19 @@ class Execution:
 
         tuples = part if isinstance(part, list) else tuples_of(part)
         table = self.plan.windows[window.name]
-        table.put(self.connection, tuples, self.batch, slid if triggers else None)
+        try:
+            table.put(self.connection, tuples, self.batch, slid if triggers else None)
+        except Exception as error:
+            self.broken = self.broken or error  # half of it is there, even if the body goes on
+            raise
 
     def _trigger(self, trigger: Trigger, *batches: Batch) -> None:
         rights = self.plan.rights[trigger.name]
-        trigger.body(Transaction(self.connection, self.access, rights, self), *batches)
+        try:
+            trigger.body(Transaction(self.connection, self.access, rights, self), *batches)
+        except Exception as error:
+            self.broken = self.broken or error  # it fails with its procedure, and that with it
+            raise
 
 
 def joined(stream: Stream, batch: int, parts: list[Part]) -> Batch:

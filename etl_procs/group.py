@@ -264,6 +264,8 @@ class Group:
                 connection.execute("RELEASE te")
             else:
                 return execution
+            finally:
+                execution.end()
         self._give_up(unit, batch, inputs, failures)
         return None
 

@@ -16,6 +16,8 @@ from headrace.crash import CrashPoints, Point
 BUSY_TIMEOUT_MS = 10_000
 LOG_BYTES_KEPT = 64 * 2**20
 STATEMENTS_KEPT = 1_000
+STEPS_BETWEEN_LOOKS = 100_000
+"""Steps of SQLite's machine, about a millisecond, after which the time of a unit is looked at."""
 SYNCHRONOUS = {"strong": "FULL", "weak": "NORMAL"}
 
 

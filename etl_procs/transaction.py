@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -14,6 +14,10 @@ from etl_procs.model import Given, Outlet
 
 if TYPE_CHECKING:
     from etl_procs.execution import Execution
+
+
+OVER = CoreError("a transaction is over", hint="Use it only within the body it was given to.")
+"""What an execution is broken by at its end."""
 
 
 class Transaction:
@@ -76,6 +80,8 @@ class Transaction:
                 f"{self._rights.of} emits into {target.name}, which it does not declare",
                 hint=f"Add the {kind} to its declaration: gives=[..., {target.name}].",
             )
+        if self._execution.broken is not None:
+            self._refuse(self._execution.broken)
         self._execution.emit(self._rights, target, rows)
 
     def delete(self, outlet: Outlet, keys: Rows) -> None:
@@ -123,9 +129,14 @@ class Transaction:
 
     def _check(self, sql: str, parameters: Parameters) -> None:
         if self._execution.broken is not None:
-            raise self._execution.broken
+            self._refuse(self._execution.broken)
         if sql not in self._rights.known:
             self._access.compile(self._rights, sql, parameters)
+
+    def _refuse(self, broken: Exception) -> NoReturn:
+        if broken is OVER:
+            raise CoreError(f"{self._rights.of} uses a transaction that is over", hint=OVER.hint)
+        raise broken
 
 
 def _column_names(rights: Rights, cursor: sqlite3.Cursor) -> tuple[str, ...]:

@@ -1,0 +1,107 @@
+"""The trial: a dataflow on a core of its own, for its author's tests. No Kafka and no Spark."""
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from etl_procs.calls import Caller, Result
+from etl_procs.core import Core, core_path
+from etl_procs.dataflow import Dataflow
+from etl_procs.fitting import Fitter, Rows
+from etl_procs.model import Outlet
+from etl_procs.reader import Reader
+from etl_procs.staging import BATCH, DELETED
+from headrace.clock import SystemClock
+from headrace.config import Core as Settings
+from headrace.crash import CrashPoints
+from headrace.errors import DefinitionError
+
+
+class Trial:
+    """Runs a dataflow batch by batch, and shows what became of it.
+
+    It is the real core on a temporary file: what holds here holds in the engine.
+    """
+
+    def __init__(self, flow: Dataflow, settings: Settings | None = None) -> None:
+        flow.check()
+        self._flow = flow
+        self._settings = settings or Settings(durability="weak")
+        self._closing = ExitStack()
+
+    def batch(self, **rows: Rows) -> None:
+        """Run one batch: rows for each border stream, by its name; none for those left out."""
+        unknown = rows.keys() - {stream.name for stream in self._flow.borders}
+        if unknown:
+            raise DefinitionError(
+                f"{', '.join(unknown)} is no border stream of dataflow {self._flow.name}",
+                hint=f"They are: {', '.join(stream.name for stream in self._flow.borders)}.",
+            )
+        parts = {
+            stream: Fitter(stream.columns).fit(rows[stream.name], f"the trial gives {stream.name}")
+            for stream in self._flow.borders
+            if stream.name in rows
+        }
+        self._core.enqueue(self._flow.name, parts)
+        self._core.drain()
+
+    def query(self, sql: str, parameters: Mapping[str, Any] | Iterable[Any] = ()) -> Result:
+        """Ask the tables, windows and aggregates, as they are committed."""
+        given = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
+        with self._reader.snapshot() as snapshot:
+            names, rows = snapshot.query(sql, given)
+            return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def call(self, name: str, *, key: str = "", **arguments: Any) -> Result:
+        """Make a call."""
+        return self._caller.call(self._flow.name, name, arguments, key=key)
+
+    def outlet(self, outlet: Outlet) -> list[dict[str, Any]]:
+        """Give what waits for the warehouse, in its order; a deletion says so."""
+        found = []
+        with self._reader.snapshot() as snapshot:
+            through = snapshot.batch(self._flow.name)
+            for table in snapshot.staged(outlet, after=0, through=through):
+                for row in table.drop_columns(BATCH).to_pylist():
+                    if row.pop(DELETED, False):
+                        row = {"deleted": {key: row[key] for key in outlet.key}}
+                    found.append(row)
+        return found
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """Give what was rejected, and the batches that failed: procedure, reason and tuples."""
+        with self._reader.snapshot() as snapshot:
+            return [
+                {
+                    "procedure": letter.unit,
+                    "reason": letter.reason,
+                    "tuples": [list(row.values())[3:] for row in letter.rows()]
+                    or [json.loads(letter.fields or "[]")],
+                }
+                for letter in snapshot.dead_letters()
+            ]
+
+    def __enter__(self) -> Self:
+        folder = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="headrace-trial-"))
+        path = core_path(Path(folder))
+        crash = CrashPoints()
+        self._core = Core(path, settings=self._settings, clock=SystemClock(), crash=crash)
+        self._closing.callback(self._core.close)
+        self._core.prepare([self._flow])
+        self._core.open(self._flow.name, {stream.name: [0] for stream in self._flow.borders})
+        self._caller = Caller(path, {self._flow.name: self._flow}, self._settings, crash)
+        self._closing.callback(self._caller.close)
+        self._reader = Reader(path)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closing.close()
