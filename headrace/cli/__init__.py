@@ -53,6 +53,24 @@ def commands() -> list[Command]:
     ]
 
 
+class _Parser(argparse.ArgumentParser):
+    """A command's parser: its flags may stand between its arguments.
+
+    argparse would take a list of arguments to end, empty, at the first flag.
+    """
+
+    _is_within = False
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        if self._is_within:
+            return super().parse_known_args(args, namespace)
+        self._is_within = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_within = False
+
+
 def parser() -> argparse.ArgumentParser:
     """Build the parser with all commands."""
     top = argparse.ArgumentParser(
@@ -62,7 +80,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"headrace {version('headrace')}")
-    groups = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    groups = top.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=_Parser
+    )
     for command in commands():
         sub = groups.add_parser(
             command.name,

@@ -1,87 +1,327 @@
-"""`headrace dead-letters`: the tuples that could not be processed, and why."""
+"""`headrace dead-letters`: what could not be processed, and what to do with it."""
 
 import argparse
 import base64
 import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.asking import confirmed
 from headrace.cli.command import Command, Context, count
 from headrace.cli.table import laid_out
-from headrace.errors import Exit
+from headrace.config import Config
+from headrace.crash import CrashPoints
+from headrace.errors import ConfigError, Exit
+from headrace.local import lock
+from headrace.local.home import Home
 
 if TYPE_CHECKING:
     from etl_procs.dead_letters import DeadLetter
-
-SHOWN_BYTES = 60
-
-
-def run_list(context: Context) -> int:
-    """List dead letters: counts by reason, then the oldest ones; or all of them as JSON lines."""
-    # Here, because every other command would pay for importing Arrow.
-    from etl_procs.core import core_path
+    from etl_procs.letters import Letters
     from etl_procs.reader import Reader
 
-    with Reader(core_path(context.config.home)).snapshot() as snapshot:
+SHOWN_BYTES = 60
+LINES = 20
+
+
+def run_dead_letters(context: Context) -> int:
+    """Do what is asked with the dead letters."""
+    arguments = context.arguments
+    _check(arguments)
+    return ACTIONS[arguments.action](context)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse what has no meaning together."""
+    action, numbers = arguments.action, arguments.ids
+    if action == "list" and numbers:
+        raise ConfigError(
+            "dead-letters list takes no ID", hint=f"`headrace dead-letters show {numbers[0]}`?"
+        )
+    if action == "show" and len(numbers) != 1:
+        raise ConfigError("dead-letters show takes one ID", hint="`list` tells the IDs.")
+    if action in ("replay", "drop") and bool(numbers) == arguments.all:
+        raise ConfigError(
+            f"dead-letters {action} takes IDs, or --all",
+            hint="With --all, --reason TEXT and --dataflow NAME say which.",
+        )
+    if not arguments.all and (arguments.reason or arguments.dataflow):
+        raise ConfigError(
+            "--reason and --dataflow say which letters --all means", hint="Add --all, or name IDs."
+        )
+
+
+def _list(context: Context) -> int:
+    """List dead letters: counts by reason, then the oldest ones; or all of them as JSON lines."""
+    with _reader(context.config).snapshot() as snapshot:
         if context.arguments.json:
             for letter in snapshot.dead_letters():
                 print(json.dumps(_as_json(letter), ensure_ascii=False))
             return Exit.OK
-        reasons = snapshot.dead_letter_reasons()
-        if not reasons:
+        tallies = snapshot.dead_letter_tallies()
+        if not tallies:
             print("There are no dead letters.")
             return Exit.OK
-        print("\n".join(laid_out(("dataflow", "reason", "tuples"), reasons, right=[2])))
-        letters = islice(snapshot.dead_letters(), context.arguments.lines)
-        rows = [
-            (x.id, f"{x.topic}[{x.partition}]@{x.offset}", x.batch, x.reason, _shown(x.value))
-            for x in letters
-        ]
-        if rows:
-            print()
-            print("\n".join(laid_out(("id", "position", "batch", "reason", "tuple"), rows)))
+        head = ("dataflow", "reason", "letters", "tuples", "to run again")
+        print("\n".join(laid_out(head, tallies, right=[2, 3, 4])))
+        letters = list(islice(snapshot.dead_letters(), context.arguments.lines))
+    if letters:
+        print()
+        print("\n".join(_table(letters)))
     return Exit.OK
 
 
-def _shown(value: bytes | None) -> str:
-    if value is None:
-        return "(none)"
-    text = value[:SHOWN_BYTES].decode("utf-8", errors="backslashreplace")
-    return text + ("..." if len(value) > SHOWN_BYTES else "")
+def _show(context: Context) -> int:
+    """Show all that is known of one."""
+    number = context.arguments.ids[0]
+    with _reader(context.config).snapshot() as snapshot:
+        letter = snapshot.dead_letter(number)
+        others = [other for other in snapshot.dead_letters_together(number) if other != number]
+    if context.arguments.json:
+        print(json.dumps(_as_json(letter), ensure_ascii=False))
+    else:
+        print("\n".join(_described(letter, others, context.arguments.lines)))
+    return Exit.OK
+
+
+def _replay(context: Context) -> int:
+    """Ask the engine to run letters again."""
+    arguments = context.arguments
+    wanted = _wanted(context)
+    with _letters(context.config) as letters:
+        asked = letters.replay_what_can(wanted) if arguments.all else letters.replay(wanted)
+    also = sorted(set(asked) - set(wanted))
+    rest = len(set(wanted) - set(asked))
+    if asked:
+        print(f"{_counted(asked)} to run again{'' if arguments.all else ': ' + _named(asked)}.")
+    else:
+        print("There is no dead letter that could run again.")
+    if also:
+        print(f"{_named(also)} of the same batch, which its procedure gave up together.")
+    if rest:
+        print(f"{rest} cannot run again: not decoded, or nobody takes them any more.")
+    if asked:
+        print(_when(context.config))
+    return Exit.OK
+
+
+def _when(config: Config) -> str:
+    if lock.is_held(Home(config.home).writer_lock):
+        return (
+            "The engine takes them within a second, as the next batch of their dataflow; what "
+            "fails again is a dead letter again."
+        )
+    return "No engine runs here: the next one takes them when it has started."
+
+
+def _drop(context: Context) -> int:
+    """Delete letters for good, after asking."""
+    arguments = context.arguments
+    wanted = _wanted(context)
+    if not wanted:
+        print("There is no such dead letter.")
+        return Exit.OK
+    with _reader(context.config).snapshot() as snapshot:
+        first = [snapshot.dead_letter(number) for number in wanted[:LINES]]
+        for number in wanted[LINES:]:
+            snapshot.dead_letter(number)
+        given_up = {other for number in wanted for other in snapshot.dead_letters_together(number)}
+    if not arguments.yes:
+        print("\n".join(_table(first)))
+        what = f"drop {len(wanted)} dead letter{'' if len(wanted) == 1 else 's'}"
+        if not confirmed(what, f"{what.capitalize()} for good?"):
+            print("Nothing was dropped.")
+            return Exit.REFUSED
+    with _letters(context.config) as letters:
+        if arguments.all:
+            dropped = letters.drop_what_is_left(wanted)
+        else:
+            letters.drop(wanted)
+            dropped = len(wanted)
+    print(f"{dropped} dead letter{' is' if dropped == 1 else 's are'} gone.")
+    stay = sorted(given_up - set(wanted))
+    if stay:
+        print(f"{_named(stay)}, of other streams of the same batch: still there.")
+    return Exit.OK
+
+
+def _wanted(context: Context) -> list[int]:
+    arguments = context.arguments
+    if not arguments.all:
+        return list(dict.fromkeys(arguments.ids))
+    with _reader(context.config).snapshot() as snapshot:
+        return snapshot.dead_letters_chosen(arguments.dataflow, arguments.reason)
+
+
+def _reader(config: Config) -> "Reader":
+    # Here, because every other command would pay for importing Arrow.
+    from etl_procs.core import core_path
+    from etl_procs.reader import Reader
+
+    return Reader(core_path(config.home))
+
+
+def _letters(config: Config) -> "Letters":
+    from etl_procs.core import core_path
+    from etl_procs.letters import Letters
+
+    return Letters(core_path(config.home), config.core, CrashPoints(config.testing.crash_at))
+
+
+def _counted(numbers: Sequence[int]) -> str:
+    return "1 dead letter is" if len(numbers) == 1 else f"{len(numbers)} dead letters are"
+
+
+def _named(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:LINES]))
+    return shown + (f" and {len(numbers) - LINES} more" if len(numbers) > LINES else "")
+
+
+def _table(letters: Iterable["DeadLetter"]) -> list[str]:
+    rows = [
+        (x.id, _what(x), _place(x), x.batch, x.unit or "-", x.reason, _content(x)) for x in letters
+    ]
+    head = ("id", "what", "from", "batch", "procedure", "reason", "tuple")
+    return laid_out(head, rows, right=[0, 3])
+
+
+def _what(letter: "DeadLetter") -> str:
+    return f"batch of {letter.row_count}" if letter.is_batch else "tuple"
+
+
+def _place(letter: "DeadLetter") -> str:
+    if letter.topic is None:
+        return f"{letter.dataflow}.{letter.stream}"
+    return f"{letter.topic}[{letter.partition}]@{letter.offset}"
+
+
+def _content(letter: "DeadLetter") -> str:
+    if letter.is_batch:
+        return f"(show {letter.id})"
+    if letter.value is None:
+        return letter.fields or "(none)"
+    text = letter.value[:SHOWN_BYTES].decode("utf-8", errors="backslashreplace")
+    return text + ("..." if len(letter.value) > SHOWN_BYTES else "")
+
+
+def _described(letter: "DeadLetter", others: Sequence[int], lines: int) -> list[str]:
+    """Write everything about one letter; of a batch, its first tuples."""
+    facts = [
+        ("dead letter", f"{letter.id}, a {_what(letter)}"),
+        ("from", _place(letter)),
+        ("batch", letter.batch),
+        ("procedure", letter.unit or "none: see the reason"),
+        ("reason", letter.reason),
+        ("attempts", letter.attempts),
+        ("at", letter.at),
+        ("to run again", "yes, when an engine comes to it" if letter.replay else "not asked for"),
+    ]
+    if others:
+        facts.append(("given up with", f"{_named(others)}: other streams of the same batch"))
+    if letter.fields is not None:
+        facts.append(("columns", letter.fields))
+    if letter.value is not None:
+        facts.append(("bytes", letter.value.decode("utf-8", errors="backslashreplace")))
+    width = max(len(name) for name, _ in facts)
+    # As a table of one column would show them: control characters are written as escapes.
+    shown = [f"{name.ljust(width)}  {laid_out([''], [[value]])[2]}" for name, value in facts]
+    return [*shown, *_tuples(letter, lines)]
+
+
+def _tuples(letter: "DeadLetter", lines: int) -> list[str]:
+    rows = letter.rows(lines)
+    if not rows:
+        return []
+    names = [name for name in rows[0] if not name.startswith("_")]
+    table = laid_out(
+        ("position", *names), [(_position(row), *(row[name] for name in names)) for row in rows]
+    )
+    more = letter.row_count - len(rows)
+    return ["", *table, *([f"... and {more} more: -n {letter.row_count}"] if more else [])]
+
+
+def _position(row: dict[str, Any]) -> str:
+    return "-" if row["_partition"] is None else f"[{row['_partition']}]@{row['_offset']}"
 
 
 def _as_json(letter: "DeadLetter") -> dict[str, Any]:
-    """Write bytes as text where they are text, and in base64 where they are not."""
+    """Write it out; bytes as text where they are text, and in base64 where they are not."""
     fields = asdict(letter)
-    value = fields.pop("value")
-    try:
-        fields["value"] = None if value is None else value.decode("utf-8")
-    except UnicodeDecodeError:
-        fields["value_base64"] = base64.b64encode(value).decode("ascii")
+    fields["replay"] = bool(letter.replay)
+    fields["fields"] = None if letter.fields is None else json.loads(letter.fields)
+    fields |= _text_or_base64("value", fields.pop("value"))
+    if fields.pop("data") is not None:
+        fields["rows"] = [
+            {**row, **_text_or_base64("_value", row.pop("_value"))} for row in letter.rows()
+        ]
     return fields
 
 
+def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+    try:
+        return {name: None if value is None else value.decode("utf-8")}
+    except UnicodeDecodeError:
+        assert value is not None
+        return {f"{name}_base64": base64.b64encode(value).decode("ascii")}
+
+
+ACTIONS: dict[str, Callable[[Context], int]] = {
+    "list": _list,
+    "show": _show,
+    "replay": _replay,
+    "drop": _drop,
+}
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["list"], help="list: show them, oldest first")
     parser.add_argument(
-        "-n", "--lines", type=count, default=20, metavar="N", help="how many to show (20)"
+        "action",
+        choices=list(ACTIONS),
+        help="list: show them, oldest first; show: all of one; replay: have the engine run them "
+        "again; drop: delete them for good, after asking",
     )
-    parser.add_argument("--json", action="store_true", help="all of them, one JSON object a line")
+    parser.add_argument("ids", nargs="*", type=count, metavar="ID", help="which; `list` tells")
+    parser.add_argument("--all", action="store_true", help="replay, drop: all instead of IDs")
+    parser.add_argument(
+        "--reason", default="", metavar="TEXT", help="with --all: those whose reason holds TEXT"
+    )
+    parser.add_argument(
+        "--dataflow", default="", metavar="NAME", help="with --all: those of one dataflow"
+    )
+    parser.add_argument("--yes", action="store_true", help="drop: do not ask")
+    parser.add_argument(
+        "-n",
+        "--lines",
+        type=count,
+        default=LINES,
+        metavar="N",
+        help=f"list, show: how many letters, or tuples of a batch ({LINES})",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="list, show: all there is, one JSON object a line"
+    )
 
 
 COMMANDS = [
     Command(
         name="dead-letters",
-        summary="show the tuples that could not be processed, and why",
-        description="Show the tuples that did not decode or that a procedure rejected: how many "
-        "for each reason, and each with its position in Kafka and its bytes. It reads the core, "
-        "whether or not an engine runs.",
+        summary="show, replay or drop what could not be processed",
+        description="Look at what could not be processed, and decide what becomes of it: tuples "
+        "that did not decode or that a procedure rejected, and whole batches with which a "
+        "procedure failed until its attempts were used up. It works on the core, whether or not "
+        "an engine runs. Replayed letters of one procedure run together, as the next batch of "
+        "their dataflow.",
         examples=(
             "headrace dead-letters list",
             "headrace dead-letters list --json | jq -r .reason | sort | uniq -c",
+            "headrace dead-letters show 7 -n 100",
+            "headrace dead-letters replay 7 9",
+            "headrace dead-letters replay --all --reason 'division by zero'",
+            "headrace dead-letters drop --all --dataflow shop --reason 'not JSON' --yes",
         ),
-        run=run_list,
+        run=run_dead_letters,
         arguments=_arguments,
     )
 ]

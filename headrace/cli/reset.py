@@ -1,8 +1,8 @@
 """`headrace reset`: delete the data folder."""
 
 import argparse
-import sys
 
+from headrace.cli.asking import confirmed
 from headrace.cli.command import Command, Context
 from headrace.cli.stack import CLOCK, LOCK_WAIT_S, wait_for_former
 from headrace.errors import Exit, Refused
@@ -33,12 +33,8 @@ def reset(context: Context) -> int:
 
 
 def _confirmed(home: Home) -> bool:
-    if not sys.stdin.isatty():
-        raise Refused(
-            f"nobody can be asked whether to delete {home.root}", hint="Say so with --yes."
-        )
     question = f"Delete {home.root}, with the broker's log, the warehouse and the core's state?"
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    return confirmed(f"delete {home.root}", question)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
