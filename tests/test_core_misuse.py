@@ -7,56 +7,59 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from flows import arrived
+from trial import Trial, dump, named
 
-from etl_procs import Batch, Dataflow, Transaction
-from etl_procs.core import Core, core_path
-from etl_procs.errors import AccessDenied, CoreError, DefinitionChanged, ProcedureFailed
-from etl_procs.model import Value
-from headrace.clock import SystemClock
-from headrace.crash import CrashPoints
+from etl_procs import Batch, Dataflow, Transaction, by_punctuation
+from etl_procs.core import core_path
+from etl_procs.errors import CoreError, DefinitionChanged, OutOfRoom
+from etl_procs.rules import Value
+from headrace.errors import DefinitionError
 
 Body = Callable[[Transaction, Batch], None]
 
 
-class Counter:
+class Counter(Trial):
     """A dataflow that counts; its body is given, and its names and outlet can be changed."""
 
-    def __init__(
-        self,
-        body: Body,
-        *,
-        name: str = "count",
-        outlet: str = "seen",
-        columns: str = "id INTEGER NOT NULL",
-    ) -> None:
-        self.flow = Dataflow("counter")
-        self.stream = self.flow.stream("ids", "id INTEGER NOT NULL")
-        totals = self.flow.table("totals", "id INTEGER PRIMARY KEY, n INTEGER", rows=[(0, 0)])
-        self.outlet = self.flow.outlet(outlet, columns)
-        body.__name__ = name
-        self.flow.procedure(takes=self.stream, writes=[totals], gives=[self.outlet])(body)
+    def __init__(self, path: Path) -> None:
+        self.body: Body = self.count
+        self.flow = self.declared()
+        self.ids = self.flow.streams["ids"]
+        super().__init__(path, self.flow)
 
-    def run(self, core: Core, *ids: int, first: int = 0) -> object:
-        tuples = arrived(self.stream, [(n,) for n in ids], first=first)
-        return core.run(next(iter(self.flow.procedures.values())), tuples)
+    def declared(
+        self, *, name: str = "count", outlet: str = "seen", columns: str = "id INTEGER NOT NULL"
+    ) -> Dataflow:
+        flow = Dataflow("counter")
+        ids = flow.stream("ids", "id INTEGER NOT NULL", batches=by_punctuation())
+        totals = flow.table("totals", "id INTEGER PRIMARY KEY, n INTEGER", rows=[(0, 0)])
+        self.seen = flow.outlet(outlet, columns)
+        body = named(name, lambda tx, batch: self.body(tx, batch))
+        flow.procedure(takes=ids, writes=[totals], gives=[self.seen])(body)
+        return flow
+
+    def count(self, tx: Transaction, batch: Batch) -> None:
+        tx.execute("UPDATE totals SET n = n + 1")
+        tx.emit(self.seen, batch.table)
+
+    def of(self, body: Body, *ids: int) -> None:
+        """Run a batch through a body."""
+        self.body = body
+        self.run(self.ids, [(n,) for n in ids or [1]])
+
+    def totals(self) -> list[tuple[object, ...]]:
+        return self.query("SELECT * FROM totals ORDER BY id")
+
+    def only_reason(self) -> str:
+        (reason,) = self.reasons()
+        return reason
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> Iterator[Core]:
-    made = Core(core_path(tmp_path), clock=SystemClock(), crash=CrashPoints())
+def counter(tmp_path: Path) -> Iterator[Counter]:
+    made = Counter(core_path(tmp_path))
     yield made
     made.close()
-
-
-def prepared(core: Core, body: Body) -> Counter:
-    counter = Counter(body)
-    core.prepare([counter.flow])
-    return counter
-
-
-def state(core: Core) -> list[str]:
-    return [line for line in core._connection.iterdump() if "headrace_core" not in line]
 
 
 def asking(sql: str, *parameters: Value) -> Body:
@@ -66,62 +69,120 @@ def asking(sql: str, *parameters: Value) -> Body:
     return body
 
 
-def emit_all(tx: Transaction, batch: Batch) -> None:
-    tx.execute("UPDATE totals SET n = n + 1")
-    tx.emit(tx._procedure.gives[0], batch.table)
-
-
 @pytest.mark.parametrize("caught", [sqlite3.Error, Exception])
 def test_a_body_that_catches_a_full_disk_commits_nothing(
-    core: Core, caught: type[Exception]
+    counter: Counter, caught: type[Exception]
 ) -> None:
     def stubborn(tx: Transaction, batch: Batch) -> None:
         for row in batch.rows():
             try:
                 tx.execute("INSERT INTO totals VALUES (:id, 1)", row)
-
             except caught as error:
                 tx.reject(row, str(error))
 
-    counter = prepared(core, stubborn)
-    before = state(core)
-    (pages,) = core._connection.execute("PRAGMA page_count").fetchone()
-    core._connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(CoreError):
-        counter.run(core, *range(1, 2_000))
-    assert state(core) == before
+    before = dump(counter.path)
+    counter.disk_is_full()
+    with pytest.raises(OutOfRoom):
+        counter.of(stubborn, *range(1, 2_000))
+    assert dump(counter.path) == before
+    counter.disk_has_room()
+    counter.core.drain()
+    assert len(counter.totals()) == 2_000
+    assert counter.letters() == []
 
 
-def test_a_body_that_ends_the_transaction_by_sql_commits_nothing(core: Core) -> None:
+def test_a_body_that_ends_the_transaction_by_sql_commits_nothing(counter: Counter) -> None:
+    attempts = []
+
     def rolls_back(tx: Transaction, batch: Batch) -> None:
+        attempts.append(tx.batch)
         tx.execute("UPDATE totals SET n = n + 1")
         with contextlib.suppress(sqlite3.Error):
             tx.execute("INSERT OR ROLLBACK INTO totals VALUES (0, 0)")
         with contextlib.suppress(sqlite3.Error):
             tx.execute("UPDATE totals SET n = n + 100")
+        with contextlib.suppress(sqlite3.Error):
+            tx.executemany("INSERT INTO totals VALUES (?, ?)", [(7, 7)])
+        with contextlib.suppress(sqlite3.Error):
+            tx.emit(counter.seen, batch.table)
 
-    counter = prepared(core, rolls_back)
-    before = state(core)
-    with pytest.raises(ProcedureFailed, match="UNIQUE constraint failed"):
-        counter.run(core, 1)
-    assert state(core) == before
+    counter.of(rolls_back)
+    assert attempts == [1, 1, 1]
+    assert counter.totals() == [(0, 0)]
+    assert counter.staged(counter.seen) == []
+    assert "UNIQUE constraint failed" in counter.only_reason()
+    assert counter.ledger() == {"count": 1}
 
 
-def test_a_deletion_that_cascades_is_access_to_the_other_table(core: Core) -> None:
+def test_what_ends_a_transaction_takes_the_others_of_its_group_down_only_until_they_run_again(
+    counter: Counter,
+) -> None:
+    def third_rolls_back(tx: Transaction, batch: Batch) -> None:
+        counter.count(tx, batch)
+        if batch.tuples == [(3,)]:
+            tx.execute("INSERT OR ROLLBACK INTO totals VALUES (0, 0)")
+
+    counter.body = third_rolls_back
+    counter.run(counter.ids, *([(n,)] for n in range(1, 6)))
+    assert counter.totals() == [(0, 4)]
+    assert counter.staged(counter.seen) == [(1, 1), (2, 2), (4, 4), (5, 5)]
+    (letter,) = counter.letters()
+    assert (letter.batch, letter.attempts, letter.row_count) == (3, 3, 1)
+    assert counter.core.metrics.rollbacks == 3
+
+
+@pytest.mark.parametrize("use", ["query", "execute", "executemany", "emit"])
+def test_a_transaction_that_is_kept_past_its_body_does_nothing_more(
+    counter: Counter, use: str
+) -> None:
+    kept: list[Transaction] = []
+
+    def keeps(tx: Transaction, batch: Batch) -> None:
+        tx.query("SELECT n FROM totals")
+        tx.execute("UPDATE totals SET n = n + 1")
+        kept.append(tx)
+
+    counter.of(keeps)
+    (tx,) = kept
+    uses: dict[str, Callable[[], object]] = {
+        "query": lambda: tx.query("SELECT n FROM totals"),
+        "execute": lambda: tx.execute("UPDATE totals SET n = n + 1"),
+        "executemany": lambda: tx.executemany("INSERT INTO totals VALUES (?, 1)", [(5,)]),
+        "emit": lambda: tx.emit(counter.seen, [{"id": 5}]),
+    }
+    with pytest.raises(CoreError, match=r"count.*is over"):
+        uses[use]()
+    assert counter.totals() == [(0, 1)]
+
+    def uses_another(_tx: Transaction, _batch: Batch) -> None:
+        uses[use]()
+
+    counter.of(uses_another)
+    assert "is over" in counter.only_reason()
+    assert counter.totals() == [(0, 1)]
+
+
+def test_a_deletion_that_cascades_is_access_to_the_other_table(tmp_path: Path) -> None:
+    flow = Dataflow("cascade")
+    ids = flow.stream("ids", "id INTEGER NOT NULL", batches=by_punctuation())
+    totals = flow.table("totals", "id INTEGER PRIMARY KEY", rows=[(1,)])
+    flow.table("parts", "total INTEGER REFERENCES totals ON DELETE CASCADE", rows=[(1,)])
+
+    @flow.procedure(takes=ids, writes=[totals])
     def deletes(tx: Transaction, batch: Batch) -> None:
         tx.execute("DELETE FROM totals")
 
-    counter = Counter(deletes)
-    counter.flow.table("parts", "total INTEGER REFERENCES totals ON DELETE CASCADE")
-    core.prepare([counter.flow])
-    with pytest.raises(AccessDenied, match="parts, which it does not declare"):
-        counter.run(core, 1)
+    trial = Trial(core_path(tmp_path), flow)
+    trial.run(ids, [(1,)])
+    (reason,) = trial.reasons()
+    assert "parts, which it does not declare" in reason
+    assert trial.query("SELECT * FROM parts") == [(1,)]
+    trial.close()
 
 
-def test_a_renamed_procedure_does_not_begin_again_at_batch_one(core: Core) -> None:
-    prepared(core, emit_all).run(core, 1)
-    with pytest.raises(DefinitionChanged, match="no longer defines count, a procedure"):
-        core.prepare([Counter(emit_all, name="renamed").flow])
+def test_a_constraint_that_would_fail_only_at_the_commit_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(DefinitionError, match="DEFERRED"):
+        Dataflow("f").table("t", "a INTEGER REFERENCES o DEFERRABLE INITIALLY DEFERRED")
 
 
 @pytest.mark.parametrize(
@@ -134,25 +195,24 @@ def test_a_renamed_procedure_does_not_begin_again_at_batch_one(core: Core) -> No
     ],
 )
 def test_an_outlet_changes_only_when_nothing_waits_in_it(
-    core: Core, change: dict[str, str], message: str
+    counter: Counter, change: dict[str, str], message: str
 ) -> None:
-    prepared(core, emit_all).run(core, 1)
-    changed = Counter(emit_all, **change)
+    counter.of(counter.count)
+    changed = counter.declared(**change)
     with pytest.raises(DefinitionChanged, match=message):
-        core.prepare([changed.flow])
-    core.forget("counter", through=1)
-    core.prepare([changed.flow])
+        counter.core.prepare([changed])
+    counter.core.forget("counter", through=1)
+    counter.core.prepare([changed])
 
 
-def test_another_topic_under_the_same_name_is_refused(core: Core) -> None:
-    prepared(core, emit_all)
-    assert core.positions("counter", "counter.ids", "first") == {}
+def test_another_topic_under_the_same_name_is_refused(counter: Counter) -> None:
+    counter.core.claim("counter", "ids", "first")
     with pytest.raises(CoreError, match="deleted and made again"):
-        core.positions("counter", "counter.ids", "second")
-    assert core.positions("counter", "counter.ids", "first") == {}
+        counter.core.claim("counter", "ids", "second")
+    counter.core.claim("counter", "ids", "first")
 
 
-def test_changed_rows_are_counted_for_every_kind_of_statement(core: Core) -> None:
+def test_changed_rows_are_counted_for_every_kind_of_statement(counter: Counter) -> None:
     counts = []
 
     def counted(tx: Transaction, batch: Batch) -> None:
@@ -162,58 +222,80 @@ def test_changed_rows_are_counted_for_every_kind_of_statement(core: Core) -> Non
                 tx.execute("WITH x(i) AS (VALUES (3), (4)) INSERT INTO totals SELECT i, 0 FROM x"),
                 tx.execute("INSERT INTO totals VALUES (1, 0) ON CONFLICT DO NOTHING"),
                 tx.execute("UPDATE totals SET n = 1 WHERE id > :least", {"least": 1}),
+                tx.executemany("INSERT INTO totals VALUES (?, 0)", [(8,), (9,)]),
+                tx.executemany("INSERT INTO totals VALUES (?, 0)", []),
             ]
         )
 
-    prepared(core, counted).run(core, 1)
-    assert counts == [2, 2, 0, 3]
+    counter.of(counted)
+    assert counter.letters() == []
+    assert counts == [2, 2, 0, 3, 2, 0]
 
 
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("SELECT json_extract('no json', '$')", r"malformed JSON.*test_core_misuse\.py:\d+"),
+        ("SELECT json_extract('no json', '$')", "malformed JSON"),
         ("SELECT abs(-9223372036854775808)", "integer overflow"),
         ("SELECT CAST(x'ff' AS TEXT)", "Could not decode to UTF-8"),
     ],
 )
 def test_an_error_of_the_procedures_own_sql_is_the_procedures(
-    core: Core, sql: str, message: str
+    counter: Counter, sql: str, message: str
 ) -> None:
-    with pytest.raises(ProcedureFailed, match=message):
-        prepared(core, asking(sql)).run(core, 1)
+    counter.of(asking(sql))
+    assert counter.only_reason().startswith("procedure counter.count failed on batch 1")
+    assert message in counter.only_reason()
 
 
-def test_two_columns_of_one_name_are_not_one(core: Core) -> None:
-    with pytest.raises(CoreError, match="two columns of one name: x, x"):
-        prepared(core, asking("SELECT 1 AS x, 2 AS x")).run(core, 1)
+def test_two_columns_of_one_name_are_not_one(counter: Counter) -> None:
+    counter.of(asking("SELECT 1 AS x, 2 AS x"))
+    assert "two columns of one name: x, x" in counter.only_reason()
 
 
-def test_nan_is_not_stored_as_null(core: Core) -> None:
-    with pytest.raises(ProcedureFailed, match="NaN is no value"):
-        prepared(core, asking("SELECT ?", float("nan"))).run(core, 1)
+@pytest.mark.parametrize(
+    "body",
+    [
+        asking("SELECT ?", float("nan")),
+        lambda tx, _batch: tx.executemany("INSERT INTO totals VALUES (1, ?)", [(float("nan"),)]),
+        lambda tx, _batch: tx.execute("UPDATE totals SET n = :n", {"n": float("nan")}),
+    ],
+)
+def test_nan_is_not_stored_as_null(counter: Counter, body: Body) -> None:
+    counter.of(body)
+    assert "NaN is no value" in counter.only_reason()
 
 
 @pytest.mark.parametrize("reason", [None, 5, ValueError("x"), "\ud800"])
-def test_a_reason_is_a_text(core: Core, reason: object) -> None:
-    with pytest.raises(ProcedureFailed):
-        prepared(
-            core,
-            lambda tx, batch: tx.reject(next(batch.rows()), reason),  # type: ignore[arg-type]
-        ).run(core, 1)
+def test_a_reason_is_a_text(counter: Counter, reason: object) -> None:
+    counter.of(lambda tx, batch: tx.reject(next(batch.rows()), reason))  # type: ignore[arg-type]
+    (letter,) = counter.letters()
+    assert letter.is_batch
 
 
 @pytest.mark.parametrize("values", [["5"], [True], [5.5], [2**70]])
-def test_an_arrow_table_is_not_converted_in_silence(core: Core, values: list[object]) -> None:
+def test_an_arrow_table_is_not_converted_in_silence(counter: Counter, values: list[object]) -> None:
     try:
         table = pa.table({"id": values})
     except OverflowError:
         table = pa.table({"id": pa.array(values, pa.decimal128(38))})
-    with pytest.raises(CoreError, match="does not fit"):
-        prepared(core, lambda tx, _batch: tx.emit(tx._procedure.gives[0], table)).run(core, 1)
+    counter.of(lambda tx, _batch: tx.emit(counter.seen, table))
+    assert "does not fit" in counter.only_reason()
+    assert counter.staged(counter.seen) == []
 
 
-def test_an_arrow_table_of_narrower_integers_fits(core: Core) -> None:
+def test_an_arrow_table_of_narrower_integers_fits(counter: Counter) -> None:
     table = pa.table({"id": pa.array([1, 2], pa.int16())})
-    result = prepared(core, lambda tx, _b: tx.emit(tx._procedure.gives[0], table)).run(core, 1)
-    assert getattr(result, "staged") == 2  # noqa: B009
+    counter.of(lambda tx, _batch: tx.emit(counter.seen, table))
+    assert counter.staged(counter.seen) == [(1, 1), (1, 2)]
+
+
+def test_an_arrow_table_and_rows_are_emitted_in_the_order_of_the_body(counter: Counter) -> None:
+    def both(tx: Transaction, batch: Batch) -> None:
+        tx.emit(counter.seen, [{"id": 7}])
+        tx.emit(counter.seen, batch.table)
+        tx.emit(counter.seen, ({"id": n} for n in (9, 8)))
+        tx.emit(counter.seen, [])
+
+    counter.of(both, 1, 2)
+    assert [n for _, n in counter.staged(counter.seen)] == [7, 1, 2, 9, 8]
