@@ -79,16 +79,19 @@ class Intake:
     ) -> None:
         """Begin after the last `batch` in the ledger, and the last `epoch` that it closed.
 
+        An epoch is an interval of event time; or else it counts the rounds that were cut, and so
+        the punctuations. It is not the batch: dead letters that run again are batches too.
         By stream name: `positions` are the next offsets that the ledger has, and `partitions` all
         that the topic has. A batch may have `rows_max` records.
         """
         self._batch, self._clock, self._rows_max = batch, clock, rows_max
         self._warned: set[str] = set()
         self._timed = any(isinstance(s.batches, ByInterval) for s in dataflow.borders)
+        self._cut = epoch or 0
         self._queues: list[_Queue] = []
         for stream in dataflow.borders:
             seen, rule = dict(positions.get(stream.name, {})), stream.batches
-            first, lanes = batch + 1, partitions[stream.name]
+            first, lanes = self._cut + 1, partitions[stream.name]
             if isinstance(rule, ByCount):
                 self._check_size(stream, rule.tuples)
                 self._queues.append(_Counted(stream, seen, [ALL], first))
@@ -115,9 +118,10 @@ class Intake:
             return None
         filled = {queue: self._fill(queue, epoch) for queue in late} if late else {}
         self._batch = id = self._batch + 1
+        self._cut = epoch
         self._warned.clear()
         inputs = [queue.cut(id, epoch, filled.get(queue, ())) for queue in self._queues]
-        return Round(id, tuple(inputs), epoch if self._timed and epoch < UNKNOWN else None)
+        return Round(id, tuple(inputs), epoch if epoch < UNKNOWN else None)
 
     def deadline(self) -> float | None:
         """Tell when `next` may close a round that is incomplete now, or warns that it does not."""
@@ -146,7 +150,7 @@ class Intake:
         # By event time: the first interval that has anything, so that a gap of a year is nothing.
         if self._timed:
             return min(queue.first() for queue in self._queues)
-        return self._batch + 1
+        return self._cut + 1
 
     def _over(self, late: Sequence["_Queue"], epoch: int) -> bool:
         """Tell if the time of all who hold the round is over; warn once of those who go on."""
