@@ -1,32 +1,33 @@
-"""`make demo`: votes through Kafka, Spark and the core into PostgreSQL, and back as an answer.
+"""`make demo`: a live show's votes through Kafka, Spark and the core, one vote a batch.
 
-Uses nothing but the command line, in a data folder of its own, and stops what it starts.
+Whoever has the fewest votes after every thousandth is removed, and gives the votes back: only in
+the right order does everything come out as the rules say. Uses nothing but the command line, in a
+data folder of its own, and stops what it starts.
 """
 
 import json
-import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-VALID, UNKNOWN, REPEATED, BROKEN = 4_000, 150, 250, 20
-CONTESTANTS = 6
-SEED = 2026
+from bench.voter_show import CONTESTANTS, Show, Vote, votes
+
+VOTES, BROKEN = 5_000, 20
 ARRIVE_S = 60
 
 HERE = Path(__file__).parent
 HEADRACE = [sys.executable, "-m", "headrace.cli"]
-LEADERS = "SELECT name, count(*) AS votes FROM votes GROUP BY name ORDER BY votes DESC, name"
+REMOVED = "SELECT total, contestant, votes FROM removed ORDER BY total"
+UNKNOWN, REPEATED, NO_JSON = "no such contestant", "this phone has voted already", "not JSON"
 
 
 def main() -> int:
-    """Run the demo; 0 only if every count adds up."""
+    """Run the demo; 0 only if everything comes out as the rules say."""
     try:
         with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
             stack = Stack(Path(folder) / "home")
@@ -41,46 +42,47 @@ def main() -> int:
 
 
 def run(stack: "Stack", folder: Path) -> int:
-    """Produce, wait, and show what arrived."""
+    """Produce, wait, and show what came of it."""
+    made, show = votes(VOTES)
     file = folder / "votes.jsonl"
-    file.write_bytes(b"".join(line + b"\n" for line in votes()))
-    say(
-        f"{VALID + UNKNOWN + REPEATED + BROKEN:,} votes come in: {VALID:,} valid, {UNKNOWN} for "
-        f"nobody, {REPEATED} from a phone that has voted, {BROKEN} that are no JSON"
-    )
+    file.write_bytes(b"".join(line + b"\n" for line in lines(made)))
+    say(f"{VOTES:,} votes come in, one a batch through three procedures; {BROKEN} more are no JSON")
     print(stack.run("produce", "votes", str(file), "--wait"))
 
-    say("what the core has committed, in the warehouse or not")
-    print(stack.run("query", LEADERS, "--freshness", "staged"))
-    say("what has arrived in the warehouse")
-    wait_for(lambda: stack.count("main") == VALID, "the push to bring every valid vote")
-    print(stack.run("query", LEADERS, "--freshness", "main"))
+    removed = CONTESTANTS - len(show.counts)
+    say("who was removed: what the core has committed, in the warehouse or not")
+    print(stack.run("query", REMOVED, "--freshness", "staged"))
+    wait_for(lambda: stack.count("main") == removed, "the push to bring everybody who was removed")
+    say("the same, of what has arrived in the warehouse")
+    print(stack.run("query", REMOVED, "--freshness", "main"))
+    say("who leads now: a call, which is a transaction beside the batches")
+    print(stack.run("call", "voter.standing", "kind=top"))
     say("what was rejected, and why; and the first three of them")
     print(stack.run("dead-letters", "list", "-n", "3"))
-    whole = adds_up(stack)
+    whole = adds_up(stack, show)
     tell_where_to_look()
     return 0 if whole else 1
 
 
-def adds_up(stack: "Stack") -> bool:
-    """Compare what arrived with what was sent."""
-    arrived = dict(stack.rows(LEADERS, "main"))
-    staged = dict(stack.rows(LEADERS, "staged"))
-    rejected = Counter(
+def adds_up(stack: "Stack", show: Show) -> bool:
+    """Compare what came of it with the rules, played in plain Python."""
+    letters = [
         json.loads(line)["reason"]
-        for line in stack.run("dead-letters", "list", "--json").split("\n")
-    )
+        for line in stack.run("dead-letters", "list", "--json").splitlines()
+    ]
+    staged, arrived = stack.rows(REMOVED, "staged"), stack.rows(REMOVED, "main")
+    gone = {contestant for _, contestant, _ in arrived}
+    top = [row[1:] for row in show.state()["leaders"] if row[0] == "top"]
+    called = json.loads(stack.run("call", "voter.standing", "kind=top", "--output", "json"))
     checks = {
-        "every valid vote arrived once": sum(arrived.values()) == VALID,
-        "staged and main agree": arrived == staged,
-        "every other vote is a dead letter": rejected
-        == {
-            "no such contestant": UNKNOWN,
-            "this phone has voted already": REPEATED,
-            "not JSON": BROKEN,
-        },
+        "the right ones were removed, once each": gone.isdisjoint(show.counts)
+        and len(gone) == len(arrived) == CONTESTANTS - len(show.counts),
+        "staged and main agree": staged == arrived,
+        "the right ones lead, with the right votes": [tuple(r.values()) for r in called] == top,
+        "every other vote is a dead letter": len(letters) == show.rejected + BROKEN
+        and set(letters) == {UNKNOWN, REPEATED, NO_JSON},
     }
-    say("does it add up?")
+    say("does it come out as the rules say?")
     for what, holds in checks.items():
         print(f"  {'yes' if holds else 'NO '}  {what}")
     return all(checks.values())
@@ -89,36 +91,34 @@ def adds_up(stack: "Stack") -> bool:
 def tell_where_to_look() -> None:
     """Name the places to go on at."""
     say("where to look next")
-    print("  examples/leaderboard.py   the dataflow that ran, in 40 lines")
+    print("  examples/voter.py         the dataflow that ran")
+    print("  docs/flows.md             how to write one")
     print("  README.md                 a tour, with a flow of your own")
     print("  .venv/bin/headrace up     the same stack, for you; Ctrl-C stops it")
 
 
-def votes() -> Iterator[bytes]:
-    """Make votes in an order that is random and always the same."""
-    chance = random.Random(SEED)  # noqa: S311 - votes, not secrets
-    valid = [(f"555-{n:05}", chance.randint(1, CONTESTANTS)) for n in range(VALID)]
-    unknown = [(f"556-{n:05}", CONTESTANTS + 1 + n) for n in range(UNKNOWN)]
-    lines = [
-        json.dumps({"phone": phone, "contestant": contestant}).encode()
-        for phone, contestant in [*valid, *unknown, *chance.sample(valid, REPEATED)]
-    ]
-    lines += [b'{"phone": "555-' + str(n).encode() for n in range(BROKEN)]
-    chance.shuffle(lines)
-    return iter(lines)
+def lines(made: list[Vote]) -> Iterator[bytes]:
+    """Write the votes as they come, and now and then one that is broken off."""
+    every = len(made) // BROKEN
+    for number, (phone, contestant) in enumerate(made):
+        line = json.dumps({"phone": phone, "contestant": contestant}).encode()
+        yield line
+        if number % every == 0:
+            yield line[:20]
 
 
 class Stack:
     """The local stack, used by its command line."""
 
     def __init__(self, home: Path) -> None:
-        self.shared = ["--home", str(home), "--flow", str(HERE / "leaderboard.py")]
+        self.shared = ["--home", str(home), "--flow", str(HERE / "voter.py")]
 
     @contextmanager
     def up(self) -> Iterator[None]:
         """Start the stack, and stop it whatever happens."""
         say("broker, PostgreSQL, engine and API start")
         command = [*HEADRACE, "up", "--detach", *self.shared, "--set", "push.every_ms=2000"]
+        command += ["--set", "broker.topic_partitions=1"]  # one order, and so one outcome
         starting = subprocess.Popen(command)
         try:
             if starting.wait():
@@ -142,8 +142,8 @@ class Stack:
         return list(answer["rows"])
 
     def count(self, freshness: str) -> object:
-        """Count the votes."""
-        return self.rows("SELECT count(*) FROM votes", freshness)[0][0]
+        """Count who was removed."""
+        return self.rows("SELECT count(*) FROM removed", freshness)[0][0]
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
