@@ -40,20 +40,18 @@ JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE nspname = %(schema)s AND relname = %(table)s AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum"""
 
-# A push names the key in ON CONFLICT, which takes no deferrable one. And what a collation takes for
-# equal texts would be one key to the table, and several to us.
+# A push names the key in ON CONFLICT, which takes no deferrable one.
 KEY: LiteralString = """\
-SELECT string_agg(
-    attname || CASE WHEN NOT collisdeterministic THEN ' COLLATE ' || collname ELSE '' END,
-    ', ' ORDER BY attname
-) || CASE WHEN condeferrable THEN ' DEFERRABLE' ELSE '' END
+SELECT 'PRIMARY KEY (' || string_agg(attname, ', ' ORDER BY attname) || ')'
+    || CASE WHEN condeferrable THEN ' DEFERRABLE' ELSE '' END
 FROM pg_constraint
 JOIN pg_class ON pg_class.oid = conrelid
 JOIN pg_namespace ON pg_namespace.oid = relnamespace
 JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
-LEFT JOIN pg_collation ON pg_collation.oid = attcollation
 WHERE nspname = %(schema)s AND relname = %(table)s AND contype = 'p'
 GROUP BY condeferrable"""
+
+NO_KEY = "no PRIMARY KEY"
 
 # A server that vanished without a word is noticed within half a minute, not within two hours.
 CONNECT_TIMEOUT_S = 5
@@ -167,16 +165,11 @@ def _drift(connection: Connection, outlet: Outlet) -> list[str]:
         if defined.get(name) != there.get(name)
     ]
     row = connection.execute(KEY, where).fetchone()
-    key, key_there = ", ".join(sorted(outlet.key)), str(row[0]) if row else ""
+    key_there = str(row[0]) if row else NO_KEY
+    key = f"PRIMARY KEY ({', '.join(sorted(outlet.key))})" if outlet.key else NO_KEY
     if key != key_there:
-        lines.append(
-            f"{of} is defined with {_primary_key(key)} and is there with {_primary_key(key_there)}"
-        )
+        lines.append(f"{of} is defined with {key} and is there with {key_there}")
     return lines
-
-
-def _primary_key(columns: str) -> str:
-    return f"PRIMARY KEY ({columns})" if columns else "no PRIMARY KEY"
 
 
 def _described(type_: str, required: bool) -> str:

@@ -16,8 +16,9 @@ import shop
 from waiting import until
 
 from etl_procs.dataflow import Dataflow
+from etl_procs.reader import Reader
 from headrace.clock import SystemClock
-from headrace.crash import Point
+from headrace.crash import CrashPoints, Point
 from headrace.errors import ConfigError, NotRunning, Refused
 from migrations import ledger, warehouse
 from migrations.errors import Away, Drift, LedgerMismatch, WarehouseError, translated
@@ -95,6 +96,23 @@ def test_a_push_killed_at_any_point_is_completed_by_the_next(
     assert rows(connection, "SELECT id FROM shop.refunds ORDER BY id") == [(1,), (2,), (3,), (4,)]
     assert store.staged() == 0
     assert ledger.read(connection, ["shop"])["shop"].rows == 8
+
+
+def test_the_cores_disk_has_what_is_pushed_before_the_warehouse_tells_it(
+    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
+) -> None:
+    told: list[int] = []
+
+    class Recording(Reader):
+        def make_durable(self) -> None:
+            told.append(ledger.read(connection, ["shop"])["shop"].batch)
+
+    store.sell((1, 1.0, None))
+    push = Push(Recording(store.reader.path), store.core.forget, CrashPoints(), batches_max=10)
+    with warehouse.connect(warehouse_url, application="test") as own:
+        assert push.run(own, shop.flow).through == 1
+        assert push.run(own, shop.flow).rows == 0
+    assert told == [0]
 
 
 def test_a_failed_push_leaves_neither_rows_nor_ledger(
