@@ -1,7 +1,7 @@
 """The intake: where border streams are cut, by each rule, and that nothing is cut twice or lost."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,7 +14,6 @@ from etl_procs.batch import ARRIVAL, Arrived, Position, Round
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import CoreError
 from etl_procs.intake import Intake
-from etl_procs.model import Stream
 from etl_procs.rules import Missing, OnTimeout, Rule, Value, by_count, by_interval, by_punctuation
 
 CLOSE = OnTimeout.CLOSE
@@ -66,11 +65,6 @@ def log_of(*lines: str) -> Log:
     }
 
 
-def arrival(stream: Stream, records: Iterable[Record]) -> Arrived:
-    schema = pa.schema([*ARRIVAL, *(f.with_nullable(True) for f in stream.columns.arrow)])
-    return Arrived(stream, pa.Table.from_pylist([record.row() for record in records], schema))
-
-
 class Bench:
     """A dataflow with a border stream for each rule, and its intake."""
 
@@ -96,8 +90,10 @@ class Bench:
         """Add records; a string is one of partition 0, and its offsets go from `first` on."""
         if isinstance(log, str):
             log = log_of("_ " * first + log)
-        records = [record for partition in log.values() for record in partition]
-        self.intake.add(arrival(self.flow.streams[stream], records))
+        to = self.flow.streams[stream]
+        schema = pa.schema([*ARRIVAL, *(f.with_nullable(True) for f in to.columns.arrow)])
+        rows = [record.row() for records in log.values() for record in records]
+        self.intake.add(Arrived(to, pa.Table.from_pylist(rows, schema)))
         return self
 
     def wait(self, seconds: float) -> "Bench":
@@ -118,8 +114,6 @@ class Bench:
 
 @dataclass(frozen=True)
 class Cut:
-    """A round, in a form that is compared and read."""
-
     id: int
     epoch: int | None
     text: list[str]
@@ -127,24 +121,17 @@ class Cut:
 
     @property
     def names(self) -> list[str]:
-        """Name the records of the first stream."""
         return self.text[0].replace("?", "").split()
 
 
 def read_back(cut: Round) -> Cut:
-    assert all(of.batch.id == cut.id for of in cut.inputs)
     text = []
     for of in cut.inputs:
-        good = [str(name) for _, name in of.batch.tuples]
-        text.append(" ".join(good + refused(of.undecoded)))
+        assert of.batch.id == cut.id
+        bad = [] if of.undecoded is None else of.undecoded.select(ARRIVAL.names).to_pylist()
+        names = [str(name) for _, name in of.batch.tuples]
+        text.append(" ".join([*names, *(f"?{row['_partition']}:{row['_offset']}" for row in bad)]))
     return Cut(cut.id, cut.epoch, text, [dict(of.positions) for of in cut.inputs])
-
-
-def refused(table: pa.Table | None) -> list[str]:
-    if table is None:
-        return []
-    assert table.schema.names == ARRIVAL.names
-    return [f"?{row['_partition']}:{row['_offset']}" for row in table.to_pylist() if row["_reason"]]
 
 
 def moved(cuts: Sequence[Cut]) -> list[dict[int, int]]:
@@ -161,23 +148,19 @@ def moved(cuts: Sequence[Cut]) -> list[dict[int, int]]:
 
 
 def test_a_batch_by_count_has_so_many_records_in_the_order_in_which_they_are_read() -> None:
-    bench = Bench(by_count(2), partitions=2)
-    bench.add(log_of("", "1 2")).add(log_of("3 4 5"))
+    bench = Bench(by_count(2), partitions=2).add(log_of("", "1 2")).add(log_of("3 4 5"))
     assert bench.names() == ["1:0 1:1", "0:0 0:1"]
     assert bench.intake.waiting() == {"a": 1}
 
 
 def test_a_batch_may_reach_over_several_adds_and_partitions() -> None:
-    bench = Bench(by_count(3), partitions=2)
-    bench.add("1").add(log_of("9 1", "2 3 4"))
-    (cut,) = bench.cuts()
+    (cut,) = Bench(by_count(3), partitions=2).add("1").add(log_of("9 1", "2 3 4")).cuts()
     assert cut.text == ["0:0 0:1 1:0"]
     assert cut.positions == [{0: 2, 1: 1}]
 
 
 def test_what_does_not_decode_counts_and_is_handed_on_beside_the_batch() -> None:
-    bench = Bench(by_count(3)).add("1 ? 2 ? ? ?")
-    assert bench.names() == ["0:0 0:2 ?0:1", "?0:3 ?0:4 ?0:5"]
+    assert Bench(by_count(3)).add("1 ? 2 ? ? ?").names() == ["0:0 0:2 ?0:1", "?0:3 ?0:4 ?0:5"]
 
 
 def test_a_punctuation_in_a_stream_by_count_is_passed_over() -> None:
@@ -193,8 +176,7 @@ def test_a_batch_is_closed_short_when_its_first_record_has_lingered() -> None:
     assert bench.intake.deadline() == 102.0
     assert bench.names() == []
     assert bench.wait(1).names() == ["0:0 0:1"]
-    assert bench.intake.deadline() is None
-    assert bench.intake.oldest() is None
+    assert (bench.intake.deadline(), bench.intake.oldest()) == (None, None)
     assert bench.add("3 4 5", first=2).names() == ["0:2 0:3 0:4"]
 
 
@@ -202,33 +184,30 @@ def test_an_idle_dataflow_never_cuts() -> None:
     bench = Bench(by_count(3, linger_s=2), by_punctuation(timeout_s=1, on_timeout=CLOSE))
     assert bench.wait(1000).names() == []
     assert bench.intake.deadline() is None
-    assert Bench().names() == []
-    assert Bench().intake.waiting_batches() == 0
+    assert (Bench().names(), Bench().intake.waiting_batches()) == ([], 0)
 
 
-@pytest.mark.parametrize(("count", "many"), [(1, False), (64, False), (65, True), (200, True)])
-def test_a_large_batch_is_arrow_and_a_small_one_is_rows(count: int, many: bool) -> None:
-    bench = Bench(by_count(count)).add("7 " * 400)
-    cut = bench.intake.next()
+@pytest.mark.parametrize(("count", "arrow"), [(1, False), (128, False), (130, True)])
+def test_a_large_batch_is_arrow_and_a_small_one_is_rows(count: int, arrow: bool) -> None:
+    cut = Bench(by_count(count)).add("1 ? " * 400).intake.next()
     assert cut is not None
     batch = cut.inputs[0].batch
-    assert (batch._tuples is None) == many
-    assert len(batch) == count
-    assert batch.tuples[-1] == (7, f"0:{count - 1}")
+    assert (batch._tuples is None) == arrow
     assert batch.table.schema == batch.stream.columns.arrow
+    assert len(batch) == len(batch.tuples) == batch.table.num_rows
 
 
-@pytest.mark.parametrize("count", [3, 200])
+@pytest.mark.parametrize("count", [3, 64, 200])
 def test_a_tuple_knows_where_it_came_from(count: int) -> None:
-    bench = Bench(by_count(count), partitions=2)
-    bench.add(log_of("", "1 ? 2")).add("1 ? " * 200)
-    cut = bench.intake.next()
-    assert cut is not None
-    batch = cut.inputs[0].batch
-    for index, (_, name) in enumerate(batch.tuples):
-        partition, offset = map(int, str(name).split(":"))
-        assert batch.position(index) == Position(partition, offset, str(name).encode())
-    assert batch.position(len(batch)) is None
+    bench = Bench(by_count(count), partitions=2).add(log_of("", "1 ? 2")).add("1 ? " * 200)
+    for _ in range(2):
+        cut = bench.intake.next()
+        assert cut is not None
+        batch = cut.inputs[0].batch
+        for index, (_, name) in enumerate(batch.tuples):
+            partition, offset = map(int, str(name).split(":"))
+            assert batch.position(index) == Position(partition, offset, str(name).encode())
+        assert batch.position(len(batch)) is None
 
 
 # By punctuation.
@@ -244,8 +223,7 @@ def test_a_batch_by_punctuation_ends_when_every_partition_has_ended_it() -> None
 
 
 def test_a_punctuation_of_a_later_batch_ends_those_before_it_too() -> None:
-    bench = Bench(by_punctuation()).add("1 |3 2 |4")
-    cuts = bench.cuts()
+    cuts = Bench(by_punctuation()).add("1 |3 2 |4").cuts()
     assert [cut.text for cut in cuts] == [["0:0"], [""], [""], ["0:2"]]
     # It is consumed with the batch that it names: whoever begins before that must see it again.
     assert [cut.positions for cut in cuts] == [[{0: 1}], [{}], [{0: 2}], [{0: 4}]]
@@ -256,10 +234,6 @@ def test_a_repeated_punctuation_ends_nothing() -> None:
     assert bench.names() == ["0:0", "0:3 0:5"]
     assert bench.add("|1 |2", first=7).wait(10).names() == []
     assert bench.intake.oldest() is None
-
-
-def test_what_does_not_decode_belongs_to_the_batch_that_is_open() -> None:
-    assert Bench(by_punctuation()).add("? 1 |1 ? |2").names() == ["0:1 ?0:0", "?0:3"]
 
 
 def test_complete_batches_that_wait_for_another_stream_are_counted() -> None:
@@ -281,7 +255,6 @@ def test_an_interval_ends_when_every_partition_has_brought_a_later_event_time() 
     (cut,) = bench.add(log_of("", "5 9 25")).cuts()
     assert (cut.id, cut.epoch, cut.text) == (1, 0, ["0:0 0:1 1:0 1:1"])
     assert cut.positions == [{0: 2, 1: 2}]
-    assert bench.intake.waiting_batches() == 0
 
 
 def test_intervals_without_a_tuple_cost_nothing() -> None:
@@ -304,7 +277,8 @@ def test_a_tuple_of_an_interval_that_is_closed_is_late_after_a_restart_as_before
     assert [(cut.id, cut.epoch, cut.text) for cut in again.cuts()] == [(2, 2, ["0:1 0:2"])]
 
 
-def test_what_does_not_decode_has_the_last_event_time_of_its_partition() -> None:
+def test_what_does_not_decode_belongs_to_what_is_open_in_its_partition() -> None:
+    assert Bench(by_punctuation()).add("? 1 |1 ? |2").names() == ["0:1 ?0:0", "?0:3"]
     assert Bench(by_interval("at", 10)).add("1 ? 11 ? 21").names() == ["0:0 ?0:1", "0:2 ?0:3"]
 
 
@@ -316,23 +290,21 @@ def test_what_does_not_decode_before_any_event_time_joins_the_first_batch() -> N
 
 def test_several_streams_by_interval_are_cut_at_the_same_epochs() -> None:
     bench = Bench(by_interval("at", 10), by_interval("at", 10)).add("1 21 41")
-    assert bench.names() == []
+    assert (bench.names(), bench.intake.waiting_batches()) == ([], 2)
     cuts = bench.add("11 12 31 51", "b").cuts()
     assert [" / ".join(cut.text) for cut in cuts] == ["0:0 / ", " / 0:0 0:1", "0:1 / ", " / 0:2"]
     assert [cut.epoch for cut in cuts] == [0, 1, 2, 3]
 
 
 def test_the_least_and_the_greatest_event_times_are_cut_too() -> None:
-    bench = Bench(by_interval("at", 1)).add(f"? {-(2**63)} 0 {2**63 - 1}")
-    assert bench.names() == ["0:1 ?0:0", "0:2"]
+    log = f"? {-(2**63)} 0 {2**63 - 1}"
+    assert Bench(by_interval("at", 1)).add(log).names() == ["0:1 ?0:0", "0:2"]
 
 
 # Timeouts.
 
 
-def test_a_batch_that_waits_is_told_of_once_and_stays_open(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_batch_that_stays_open_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(by_punctuation(timeout_s=5), partitions=3).add(log_of("1 |1", "", "2"))
     assert bench.intake.deadline() == 105.0
     assert bench.names() == []
@@ -405,9 +377,7 @@ def test_a_function_fills_in_what_is_missing(caplog: pytest.LogCaptureFixture) -
         ({"at": 1}, "a row that does not fit"),
         ({"at": 1, "name": "x", "more": 1}, "a row that does not fit"),
         ({"at": "1", "name": "x"}, "at is '1', no INTEGER"),
-        ({"at": True, "name": "x"}, "at is True, no INTEGER"),
         ({"at": None, "name": "x"}, "without at"),
-        ({"at": 2**63, "name": "x"}, "beyond 64 bits"),
         (None, "failed: TypeError"),
     ],
 )
@@ -459,12 +429,7 @@ def test_a_timeout_closes_its_own_stream_only(caplog: pytest.LogCaptureFixture) 
     assert not caplog.records
     assert bench.add("1 |1", "b").names() == ["0:0 0:1 / 0:0"]
     assert len(caplog.records) == 1
-
-
-def test_a_punctuation_of_another_stream_starts_the_time_too() -> None:
-    rule = by_punctuation(timeout_s=2, on_timeout=CLOSE)
-    bench = Bench(rule, by_punctuation()).add("|1", "b")
-    assert bench.intake.deadline() == 102.0
+    assert bench.add("|2", "b", first=2).intake.deadline() == 107.0  # a punctuation is something
     assert bench.wait(2).names() == [" / "]
 
 
@@ -483,9 +448,6 @@ def test_a_batch_that_is_too_large_is_refused_before_it_is_complete() -> None:
     for bench in (timed, filled):
         with pytest.raises(CoreError, match="batch 1 has 4 rows"):
             bench.intake.next()
-
-
-def test_a_count_that_is_too_large_is_refused_at_once() -> None:
     with pytest.raises(CoreError, match="batch 1 has 4 rows"):
         Bench(by_count(4), rows_max=3)
 
@@ -502,7 +464,6 @@ def test_a_record_that_is_there_twice_is_a_mistake_of_ours() -> None:
 
 # For any log, read in any way.
 
-ANY = settings(deadline=None)  # the machine may be busy
 COUNT, INTERVAL, PUNCTUATION = by_count(3), by_interval("at", 10), by_punctuation()
 TIMED = by_interval("at", 10, timeout_s=5, on_timeout=CLOSE)
 MARKED = by_punctuation(timeout_s=5, on_timeout=CLOSE)
@@ -511,8 +472,12 @@ DETERMINISTIC = pytest.mark.parametrize(
 )
 
 
+def for_any(test: Callable[..., None]) -> Callable[..., None]:
+    return settings(deadline=None)(given(data=st.data())(test))  # the machine may be busy
+
+
 def logs(partitions: int) -> st.SearchStrategy[Log]:
-    words = "-21 -20 -1 0 5 9 10 13 20 27 39 40 ? ? _ |1 |2 |3 |4 |6".split()
+    words = ["-21", "-20", "-1", "5", "10", "13", "27", "39", *"09??_", "|1", "|2", "|3", "|6"]
     line = st.lists(st.sampled_from(words), max_size=14).map(" ".join)
     return st.lists(line, min_size=partitions, max_size=partitions).map(lambda ls: log_of(*ls))
 
@@ -561,8 +526,7 @@ def check_whole(log: Log, cuts: Sequence[Cut]) -> None:
 
 
 @DETERMINISTIC
-@ANY
-@given(data=st.data())
+@for_any
 def test_however_a_log_is_read_it_is_cut_in_the_same_places(
     rule: Rule, partitions: int, data: st.DataObject
 ) -> None:
@@ -574,8 +538,7 @@ def test_however_a_log_is_read_it_is_cut_in_the_same_places(
 
 
 @DETERMINISTIC
-@ANY
-@given(data=st.data())
+@for_any
 def test_wherever_an_engine_begins_again_it_cuts_the_same(
     rule: Rule, partitions: int, data: st.DataObject
 ) -> None:
@@ -588,8 +551,7 @@ def test_wherever_an_engine_begins_again_it_cuts_the_same(
 
 
 @pytest.mark.parametrize("rule", [TIMED, MARKED])
-@ANY
-@given(data=st.data())
+@for_any
 def test_after_a_timeout_an_engine_that_begins_again_cuts_as_one_that_went_on(
     rule: Rule, data: st.DataObject
 ) -> None:
@@ -604,11 +566,8 @@ def test_after_a_timeout_an_engine_that_begins_again_cuts_as_one_that_went_on(
     check_whole(log, cuts + went_on + rest)
 
 
-@ANY
-@given(data=st.data())
-def test_by_count_over_several_partitions_loses_nothing_and_repeats_nothing(
-    data: st.DataObject,
-) -> None:
+@for_any
+def test_by_count_over_partitions_every_record_is_in_one_round(data: st.DataObject) -> None:
     log, way = data.draw(logs(3)), data.draw(ways(3))
     bench = Bench(COUNT, partitions=3)
     cuts = feed(bench, log, way) + bench.add(log).cuts()
@@ -632,8 +591,7 @@ def expected(log: Log, length: int) -> dict[int, list[str]]:
     }
 
 
-@ANY
-@given(data=st.data())
+@for_any
 def test_intervals_are_cut_as_the_rule_says(data: st.DataObject) -> None:
     log = data.draw(logs(2))
     cuts = at_once(INTERVAL, log)
