@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -68,16 +69,21 @@ def table(report: Report) -> str:
     """Write a report for a reader."""
     lines = [f"{report['name']}: {summary(_module(report['name']))}"]
     for section in ("figures", "peers", "ratios", "settings", "machine"):
+        rows = list(_rows(report[section]))
+        width = max((len(key) for key, _ in rows), default=0)
         lines += ["", section]
-        for key, value in report[section].items():
-            lines.append(f"  {key:<36}{_shown(value)}{_range(report, section, key)}")
+        lines += [f"  {key:<{width}}  {value}{_range(report, section, key)}" for key, value in rows]
     return "\n".join(lines)
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return "  ".join(f"{key} {_shown(of)}" for key, of in value.items())
-    return f"{value:,}" if isinstance(value, int | float) else str(value)
+def _rows(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in section.items():
+        if isinstance(value, dict):
+            yield from _rows(value, f"{prefix}{key} ")
+        elif isinstance(value, float):
+            yield prefix + key, f"{value:,g}"
+        else:
+            yield prefix + key, str(value)
 
 
 def _range(report: Report, section: str, key: str) -> str:

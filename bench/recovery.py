@@ -28,15 +28,18 @@ def run(setup: Setup) -> Result:
     """Make every history once, and open copies of it again and again."""
     sizes = HISTORIES_QUICK if setup.quick else HISTORIES
     histories = [max(1, round(size * setup.scale)) for size in sizes]
+    kills = setup.size(full=KILLS, quick=KILLS)
     trials: dict[str, Trial] = {}
     for history in histories:
         for kind in KINDS:
-            for kill, (killed, batches) in enumerate(kills(setup.folder, kind, history)):
+            for kill, (killed, batches) in enumerate(
+                killed_after(setup.folder, kind, history, kills)
+            ):
                 opened = {"ours": _ours, "bare": _bare}[kind]
                 trials[f"{kind}_{history}_{kill}"] = partial(opened, killed, batches)
     times = in_turns(trials, setup)
     figures, by_hand = (
-        {f"first_commit_ms_{n}": _ms(times, f"{kind}_{n}") for n in histories} for kind in KINDS
+        {f"first_commit_ms_{n}": _ms(times, f"{kind}_{n}_") for n in histories} for kind in KINDS
     )
     return Result(
         figures=figures,
@@ -47,9 +50,9 @@ def run(setup: Setup) -> Result:
         },
         settings={
             "histories_batches": histories,
-            "kills_of_each": KILLS,
+            "kills_of_each": kills,
             "batches_between_kills": BETWEEN_KILLS,
-            "opens_of_each": KILLS * setup.rounds,
+            "opens_of_each": kills * setup.rounds,
             "keys": KEYS,
             "dead_letter_every_batches": REJECTED_EVERY,
             "page_cache": "warm: each open has a fresh copy of the killed core's files",
@@ -57,13 +60,13 @@ def run(setup: Setup) -> Result:
     )
 
 
-def kills(folder: Path, kind: str, history: int) -> Iterator[tuple[Path, int]]:
+def killed_after(folder: Path, kind: str, history: int, kills: int) -> Iterator[tuple[Path, int]]:
     """Have processes make a history and be killed, each a little later than the one before.
 
     Gives the folder that each leaves, and the batches that are committed in it.
     """
     done, before = 0, None
-    for kill in range(KILLS):
+    for kill in range(kills):
         end = history + kill * BETWEEN_KILLS
         killed = folder / f"{kind}-{history}-killed-{kill}"
         killed.mkdir()
@@ -80,8 +83,8 @@ def kills(folder: Path, kind: str, history: int) -> Iterator[tuple[Path, int]]:
         done, before = end, killed
 
 
-def _ms(times: Times, name: str) -> float:
-    every = [times.seconds[f"{name}_{kill}"] for kill in range(KILLS)]
+def _ms(times: Times, prefix: str) -> float:
+    every = [seconds for name, seconds in times.seconds.items() if name.startswith(prefix)]
     return 1e3 * statistics.median([seconds for opens in every for seconds in opens])
 
 

@@ -42,7 +42,7 @@ POSTGRES = {voter.name: voter for voter in (*WAITING, *PIPELINED)}
 
 def run(setup: Setup) -> Result:
     """Let everybody count, in turns."""
-    made, show = votes(setup.size(full=20_000, quick=4_000))
+    made, show = votes(setup.size(full=20_000, quick=3_000))
     with postgres.server(setup.folder) as conninfo:
         # PostgreSQL is so much slower that a quick run has time for one round of it.
         once = list(POSTGRES) if setup.quick else []
