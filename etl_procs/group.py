@@ -135,6 +135,7 @@ class Group:
         self.begun = 0
         """Rounds of the flow's queue that were begun."""
         self.batches = 0
+        self._ran = False
         self.letters_size = letters_size
         self._replayed: tuple[str, Mapping[str, Batch]] | None = None
         self._bytes = 0
@@ -147,6 +148,8 @@ class Group:
     @property
     def is_full(self) -> bool:
         """Whether it is time to commit, between two rounds."""
+        if not self._ran:
+            return False  # however late it is: a group that does nothing brings nothing on
         # Whatever took a group down is kept apart, so that it cannot do it to others again.
         batches_max = 1 if self._flow.failures else self._settings.group_batches_max
         return (
@@ -205,19 +208,22 @@ class Group:
     def finish_round(self) -> bool:
         """Run the units that have not done the last round; False if there is no time for all."""
         batch, late = self.last, self._due + self._settings.group_ms_max / 1000
+        if self._replayed is not None:
+            late = NEVER  # its letters are taken out, and lie nowhere else
         ran = False
         for unit in self._plan.units:
             if self.done[unit.procedures[0].name] < batch:
                 now = self._clock.monotonic()
                 if ran and now >= late:
-                    return False
+                    break
                 self.overdue_at = now + self._settings.statement_ms_max / 1000
                 self._run(unit, batch)
                 ran = True
         self.overdue_at = NEVER
-        return True
+        return not self.is_amid_a_round
 
     def _run(self, unit: Unit, batch: int) -> None:
+        self._ran = True
         inputs = self._inputs(unit, batch)
         began = time.perf_counter_ns()
         execution = self._attempt(unit, batch, inputs)

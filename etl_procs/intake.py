@@ -212,6 +212,7 @@ class _Chunk:
     def __init__(self, stream: Stream, records: pa.Table, added: float) -> None:
         self.added = added
         self.records = records
+        self.record_bytes = records.nbytes / max(len(records), 1)
         self.cuts = 1
         """Into how many pieces it will be cut, about."""
         self.runs = _runs(records[PARTITION])
@@ -316,10 +317,12 @@ class _Queue:
         """Take the next batch away."""
         pieces: list[_Piece] = []
         positions: dict[int, int] = {}
+        size = 0.0
         for lane in self._lanes.values():
             while lane and lane[0][0] <= epoch:
                 _, partition, piece, positions[partition] = lane.popleft()
                 pieces.append(piece)
+                size += piece[0].record_bytes * (piece[2] - piece[1])
         self.waiting -= self._sizes.pop(BEFORE_ALL, 0) + self._sizes.get(epoch, 0)
         if self._sizes.pop(epoch, None) is not None and self.ready:
             self.ready -= 1
@@ -328,7 +331,7 @@ class _Queue:
             self.lowest = epoch + 1
         bad = [_bad(*piece) for piece in pieces if piece[0].bad_at]
         undecoded = pa.concat_tables(bad) if bad and any(map(len, bad)) else None
-        return Input(_batch(self.stream, id, pieces, filled), undecoded, positions)
+        return Input(_batch(self.stream, id, pieces, filled), undecoded, positions, int(size))
 
     def _check(self, runs: list[tuple[int, int, int]], offsets: pa.ChunkedArray) -> None:
         for partition, start, end in runs:
