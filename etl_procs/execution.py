@@ -138,7 +138,8 @@ class Execution:
         """Keep the keys that a body deletes from an outlet."""
         what = f"{rights.of} deletes from {outlet.name}"
         part = self.plan.key_fitters[id(outlet)].fit(keys, what)
-        self.staged.append(Staged(outlet, True, part))
+        if len(part):
+            self.staged.append(Staged(outlet, True, part))
 
     def end(self) -> None:
         """Let nobody do more with it: what came late would be another batch's, or nobody's."""

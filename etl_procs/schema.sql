@@ -62,16 +62,19 @@ CREATE TABLE IF NOT EXISTS headrace_windows (
     boundary INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Rows on their way to a warehouse: one Arrow IPC stream for each outlet and group of batches.
+-- Rows on their way to a warehouse: one Arrow IPC stream for each outlet and group of batches, in
+-- the order of commits. (Two groups may each give a part of one batch, if one ended amid it.)
 CREATE TABLE IF NOT EXISTS headrace_staged (
+    number      INTEGER PRIMARY KEY,
     dataflow    TEXT NOT NULL,
     outlet      TEXT NOT NULL,
     first_batch INTEGER NOT NULL,
     last_batch  INTEGER NOT NULL CHECK (last_batch >= first_batch),
     row_count   INTEGER NOT NULL CHECK (row_count > 0),
-    data        BLOB NOT NULL,
-    PRIMARY KEY (dataflow, outlet, last_batch, first_batch)
+    data        BLOB NOT NULL
 ) STRICT;
+
+CREATE INDEX IF NOT EXISTS headrace_stages ON headrace_staged (dataflow, outlet, last_batch);
 
 -- What could not be processed: single tuples (undecoded or rejected), and whole batches that failed.
 CREATE TABLE IF NOT EXISTS headrace_dead_letters (
