@@ -18,8 +18,11 @@ from etl_procs.columns import Columns
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import (
     OF_THE_MACHINE,
+    Aborted,
     BadCall,
     CoreError,
+    KeyReused,
+    NoSuchCall,
     ProcedureFailed,
     line_of,
     primary_code,
@@ -88,10 +91,10 @@ class Caller:
         """Run a call and give its rows; with a `key`, run it at most once."""
         call = self._find(dataflow, name)
         given = _arguments(call, arguments)
-        if len(key) > KEY_LENGTH_MAX:
+        if len(key) > KEY_LENGTH_MAX or not key.isprintable():
             raise BadCall(
-                f"the key of a call has {len(key)} characters",
-                hint=f"It may have {KEY_LENGTH_MAX}.",
+                f"the key of a call is {key[:KEY_LENGTH_MAX]!r}, of {len(key)} characters",
+                hint=f"It may have {KEY_LENGTH_MAX}, all of them printable.",
             )
         with self._lock, self._store.commit(Write.CALL) as connection:
             of = {"dataflow": dataflow, "call": name, "key": key}
@@ -118,7 +121,7 @@ class Caller:
             known = [
                 f"{p.dataflow.name}.{c}" for p in self._plans.values() for c in p.dataflow.calls
             ]
-            raise BadCall(
+            raise NoSuchCall(
                 f"there is no call {dataflow}.{name}",
                 hint=f"The calls are: {', '.join(sorted(known)) or 'none'}.",
             )
@@ -132,6 +135,8 @@ class Caller:
             rows = call.body(transaction, **given)
             if execution.broken is not None:
                 raise execution.broken
+        except Aborted as error:
+            raise Aborted(error.what, hint="Nothing of it was kept.") from error
         except HeadraceError:
             raise
         except Exception as error:
@@ -150,11 +155,16 @@ class Caller:
 
 
 def _arguments(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    of = f"call {call.dataflow}.{call.name}"
+    """Check what a call is given; an argument that may be NULL is so when it is left out."""
+    of, hint = f"call {call.dataflow}.{call.name}", f"Its arguments: {_declared(call.arguments)}."
+    unknown = arguments.keys() - set(call.arguments.names)
+    if unknown:
+        raise BadCall(f"{of} has no argument {', '.join(sorted(unknown))}", hint=hint)
+    complete = {**dict.fromkeys(call.arguments.names), **arguments}
     try:
-        values = Fitter(call.arguments).row(arguments, f"{of} is given")
+        values = Fitter(call.arguments).row(complete, f"{of} is given")
     except CoreError as error:
-        raise BadCall(error.what, hint=f"Its arguments are: {_declared(call.arguments)}") from None
+        raise BadCall(error.what, hint=hint) from None
     return dict(zip(call.arguments.names, values, strict=True))
 
 
@@ -171,7 +181,7 @@ def _result(call: Call, rows: Any) -> Result:
 
 def _repeated(call: Call, key: str, given: Any, arguments: str, result: str) -> Result:
     if arguments != _text(given):
-        raise BadCall(
+        raise KeyReused(
             f"the key {key!r} was used for {call.dataflow}.{call.name} with other arguments: "
             f"{arguments}",
             hint="A key names one call: give this one another key.",

@@ -11,7 +11,10 @@ HeadraceError
 │       ├── Locked          somebody keeps the core's write lock
 │       └── LettersFull     the dead letters have reached their limit
 ├── Refused
-│   └── BadCall             a call that is not there, or whose arguments or key do not fit
+│   ├── BadCall             a call whose arguments or key do not fit
+│   │   ├── NoSuchCall      a call that is not there
+│   │   └── KeyReused       a key that was used for other arguments
+│   └── BadQuery            SQL that is no query, or that the core cannot answer
 └── DefinitionError
     └── DefinitionChanged   what is declared is not what the core holds
 """
@@ -82,7 +85,19 @@ class LettersFull(Passing):
 
 
 class BadCall(Refused):
-    """A call that does not exist, with arguments that it does not take, or a key used before."""
+    """A call that cannot be made as it was asked for."""
+
+
+class NoSuchCall(BadCall):
+    """A call that no dataflow declares."""
+
+
+class KeyReused(BadCall):
+    """A call whose key was used before, with other arguments."""
+
+
+class BadQuery(Refused):
+    """SQL that is no query, or that the core cannot answer."""
 
 
 class DefinitionChanged(DefinitionError):

@@ -30,6 +30,9 @@ WHERE dataflow = :dataflow AND procedure = :procedure AND batch = :was"""
 # A batch of a dataflow is done when the last of its procedures has done it.
 LAST_BATCH = "SELECT coalesce(min(batch), 0) FROM headrace_ledger WHERE dataflow = :dataflow"
 
+LAST_BATCHES = """\
+SELECT dataflow, min(batch) FROM headrace_ledger GROUP BY dataflow ORDER BY dataflow"""
+
 EPOCH = "SELECT epoch FROM headrace_epochs WHERE dataflow = :dataflow"
 
 CLOSE_EPOCH = """\
@@ -76,6 +79,11 @@ def last_batch(connection: sqlite3.Connection, dataflow: str) -> int:
     """Tell the last batch that all of a dataflow has done; 0 before the first."""
     (batch,) = connection.execute(LAST_BATCH, {"dataflow": dataflow}).fetchone()
     return int(batch)
+
+
+def last_batches(connection: sqlite3.Connection) -> dict[str, int]:
+    """Tell, for each dataflow, the last batch that all of it has done."""
+    return dict(connection.execute(LAST_BATCHES))
 
 
 def enter(connection: sqlite3.Connection, dataflow: str, procedure: str, batch: int) -> None:

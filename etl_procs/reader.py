@@ -11,11 +11,23 @@ import pyarrow as pa
 from etl_procs import dead_letters, ledger, staging
 from etl_procs.access import Parameters
 from etl_procs.dead_letters import DeadLetter, Tally
-from etl_procs.errors import CoreError
+from etl_procs.errors import BadQuery, primary_code
 from etl_procs.model import Outlet
 from etl_procs.rules import Value
-from etl_procs.store import make_durable
+from etl_procs.store import STEPS_BETWEEN_LOOKS, make_durable
 from headrace.errors import NotRunning
+
+READING = {
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_RECURSIVE,
+    sqlite3.SQLITE_SELECT,
+}
+ASKING = {"table_info", "table_xinfo"}
+
+QUERY_HINT = (
+    "It takes one SELECT in SQLite's dialect, over tables, windows and what begins with headrace_."
+)
 
 
 class Snapshot:
@@ -30,6 +42,10 @@ class Snapshot:
         """Tell the last batch that a dataflow has committed; 0 before the first."""
         return ledger.last_batch(self._connection, dataflow)
 
+    def batches(self) -> dict[str, int]:
+        """Tell the last batch of each dataflow that was ever run here."""
+        return ledger.last_batches(self._connection)
+
     def positions(self, dataflow: str, stream: str) -> dict[int, int]:
         """Tell the next offset of each partition of a stream's topic."""
         return ledger.positions(self._connection, dataflow, stream)
@@ -37,16 +53,16 @@ class Snapshot:
     def query(
         self, sql: str, parameters: Parameters = ()
     ) -> tuple[tuple[str, ...], Iterator[tuple[Value, ...]]]:
-        """Ask SQLite's SQL of the tables: the names of the columns, and the rows."""
-        try:
-            cursor = self._connection.execute(sql, parameters)
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            raise CoreError(
-                f"the core cannot answer this: {error}",
-                hint="It takes one SELECT in SQLite's dialect, over tables, windows and what "
-                "begins with headrace_.",
-            ) from error
-        return tuple(column[0] for column in cursor.description or ()), cursor
+        """Ask SQLite's SQL of the tables: the names of the columns, and the rows, as they come."""
+        connection = self._connection
+        connection.set_authorizer(_authorized)
+        # Between the steps of a long statement, Python can see that somebody pressed Ctrl-C.
+        connection.set_progress_handler(lambda: False, STEPS_BETWEEN_LOOKS)
+        with _refusing():
+            cursor = connection.execute(sql, parameters)
+        if cursor.description is None:
+            raise BadQuery("this is no statement that answers anything", hint=QUERY_HINT)
+        return tuple(column[0] for column in cursor.description), _rows(cursor)
 
     def staged(self, outlet: Outlet, after: int, through: int) -> Iterator[pa.Table]:
         """Read what the batches of (after, through] gave to `outlet`, in order, with their
@@ -81,6 +97,37 @@ class Snapshot:
     def dead_letter_reasons(self) -> list[tuple[str, str, int]]:
         """Count dead letters by dataflow and reason."""
         return dead_letters.reasons(self._connection)
+
+
+def _rows(cursor: sqlite3.Cursor) -> Iterator[tuple[Value, ...]]:
+    with _refusing():
+        yield from cursor
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Say of an error that a statement or its values made what the core takes."""
+    try:
+        yield
+    except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+        if isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_INTERRUPT:
+            raise KeyboardInterrupt from error
+        only = isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_AUTH
+        raise BadQuery(
+            "the core is only read here, and this is no SELECT"
+            if only
+            else f"the core cannot answer this: {error}",
+            hint=QUERY_HINT,
+        ) from error
+
+
+def _authorized(
+    action: int, first: str | None, _second: str | None, _db: str | None, _by: str | None
+) -> int:
+    """Let pass what only reads; a connection that refuses to write could still open other files."""
+    if action in READING or (action == sqlite3.SQLITE_PRAGMA and first in ASKING):
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
 
 
 @dataclass(frozen=True, slots=True)
