@@ -84,6 +84,17 @@ def check_name(name: str, of: str) -> str:
     return name
 
 
+def check_bare(name: str, of: str) -> None:
+    """Refuse a name that SQL would have to write in quotes."""
+    try:
+        with sqlite3.connect(":memory:") as scratch:
+            scratch.execute(f"CREATE TABLE {name} ({name} TEXT)")
+    except sqlite3.Error:
+        raise DefinitionError(
+            f"{of}: {name!r} is a word of SQL", hint="Give it another name."
+        ) from None
+
+
 def parse_table(sql: str, of: str) -> Columns:
     """Parse a table's columns: anything that SQLite allows in a strict table."""
     try:

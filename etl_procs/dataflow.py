@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from etl_procs import graph
-from etl_procs.columns import Columns, Type, check_name, parse_table, parse_tuple
+from etl_procs.columns import Columns, Type, check_bare, check_name, parse_table, parse_tuple
 from etl_procs.model import (
     Aggregate,
     Call,
@@ -90,6 +90,13 @@ class Dataflow:
         """Declare a window; the one procedure that gives it may read it, as a table of its name."""
         of = self._new("window", name, self.tables, self.windows, self.aggregates)
         parsed = parse_tuple(columns, of)
+        for column in parsed.names:
+            check_bare(column, of)
+            if column == "rowid":
+                raise DefinitionError(
+                    f"{of} has a column rowid, by which SQLite keeps its tuples in order",
+                    hint="Give the column another name.",
+                )
         if isinstance(extent, LastInterval):
             _event_time(of, extent.column, parsed)
         made = Window(self.name, name, parsed, extent)
@@ -265,6 +272,8 @@ class Dataflow:
     def _new(self, kind: str, name: str, *existing: Mapping[str, object]) -> str:
         of = f"{kind} {self.name}.{name}"
         check_name(name, of)
+        if kind in ("table", "window", "aggregate"):
+            check_bare(name, of)
         if any(name in names for names in existing):
             raise DefinitionError(f"{of} is declared twice", hint="Give one of them another name.")
         return of

@@ -1,11 +1,21 @@
 """Definitions: what is accepted, what is refused, and that the message names the fix."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from flows import EXAMPLE, dataflow
 
-from etl_procs import Batch, Dataflow, Transaction, loader
+from etl_procs import (
+    Batch,
+    Dataflow,
+    Transaction,
+    by_count,
+    by_interval,
+    by_punctuation,
+    last_tuples,
+    loader,
+)
 from etl_procs.columns import Column, Type, parse_table
 from headrace.errors import DefinitionError
 
@@ -79,9 +89,63 @@ def test_a_procedure_uses_its_own_dataflow() -> None:
         Dataflow("mine").procedure(takes=dataflow().streams["orders"])(body)
 
 
-def test_a_dataflow_has_one_stream_and_one_procedure() -> None:
-    with pytest.raises(DefinitionError, match="1 streams and 0 procedures"):
-        dataflow().check()
+def test_a_dataflow_has_a_procedure_or_a_call() -> None:
+    with pytest.raises(DefinitionError, match="dataflow shop has no procedure"):
+        Dataflow("shop").check()
+    only_calls = Dataflow("shop")
+    only_calls.call()(body)
+    only_calls.check()
+
+
+def test_the_names_of_routines_and_of_tables_are_not_shared() -> None:
+    flow = dataflow()
+    flow.procedure(takes=flow.streams["orders"])(body)
+    for again in (flow.call(), flow.trigger(on=flow.streams["orders"])):
+        with pytest.raises(DefinitionError, match=r"shop\.body is declared twice"):
+            again(body)
+    window = flow.window("recent", "n INTEGER NOT NULL", last_tuples(1))
+    with pytest.raises(DefinitionError, match="is declared twice"):
+        flow.table("recent", "n INTEGER")
+    with pytest.raises(DefinitionError, match="is declared twice"):
+        flow.aggregate("shop_kept", window, n="count(*)")
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (lambda: by_count(0), "by_count: tuples is 0"),
+        (lambda: by_count(5, linger_s=0), "by_count: linger_s is 0"),
+        (lambda: by_interval("t", -1), "by_interval: length is -1"),
+        (lambda: by_punctuation(timeout_s=-2), "by_punctuation: timeout_s is -2"),
+    ],
+)
+def test_a_rule_that_cuts_nothing_is_refused(rule: Callable[[], object], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        rule()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [("t TEXT NOT NULL", "t is TEXT"), ("t INTEGER", "may be NULL"), ("n TEXT", "no column t")],
+)
+def test_event_time_is_an_integer_that_is_always_there(columns: str, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        Dataflow("f").stream("s", columns, batches=by_interval("t", 10))
+
+
+def test_the_key_of_an_outlet_is_one_of_its_columns_and_always_there() -> None:
+    flow = Dataflow("f")
+    with pytest.raises(DefinitionError, match="its key a may be NULL"):
+        flow.outlet("o", "a TEXT", key="a")
+    with pytest.raises(DefinitionError, match="has no column b"):
+        flow.outlet("o", "a TEXT", key=["b"])
+    assert flow.outlet("o", "a TEXT NOT NULL, b TEXT", key="a").key == ("a",)
+
+
+@pytest.mark.parametrize("name", ["order", "table", "select"])
+def test_a_table_has_a_name_that_sql_needs_no_quotes_for(name: str) -> None:
+    with pytest.raises(DefinitionError, match=f"'{name}' is a word of SQL"):
+        Dataflow("f").table(name, "n INTEGER")
 
 
 def load(tmp_path: Path, text: str) -> dict[str, Dataflow]:
@@ -102,7 +166,7 @@ def test_the_example_loads() -> None:
         ("x = 1\ny = 1 / 0", r"flow\.py:2: ZeroDivisionError"),
         ("def broken(", r"flow\.py.*SyntaxError"),
         ("from etl_procs import Dataflow\nf = Dataflow('F')", r"flow\.py: dataflow: 'F' is not"),
-        ("from etl_procs import Dataflow\nf = Dataflow('f')", "0 streams and 0 procedures"),
+        ("from etl_procs import Dataflow\nf = Dataflow('f')", "dataflow f has no procedure"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, text: str, message: str) -> None:
