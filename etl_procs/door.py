@@ -26,8 +26,7 @@ class Door:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._door = os.open(path.with_suffix(".door"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        self._write = os.open(path.with_suffix(".write"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        self._door, self._write = _opened(path, ".door"), _opened(path, ".write")
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -60,6 +59,10 @@ class Door:
                     "changed, and it is tried again.",
                 )
             time.sleep(RETRY_S if waited < SOON_S else LONG_RETRY_S)  # flock knows no limit
+
+
+def _opened(path: Path, suffix: str) -> int:
+    return os.open(path.with_suffix(suffix), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 
 def _taken(lock: int) -> bool:
