@@ -15,7 +15,7 @@ from etl_procs.batch import Batch, tuples_of
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import OF_THE_MACHINE, CoreError, primary_code
 from etl_procs.fitting import Fitter, Part, Rows
-from etl_procs.graph import Unit, consumers, units
+from etl_procs.graph import Unit, consumers, reached_by, units
 from etl_procs.model import Given, Outlet, Procedure, Stream, Trigger, Window
 from etl_procs.rules import LastBatches
 from etl_procs.transaction import OVER, Transaction
@@ -39,7 +39,9 @@ class Plan:
         self.triggers: dict[int, list[Trigger]] = {}
         self.by_batches = {
             p.name: [
-                g for g in p.gives if isinstance(g, Window) and isinstance(g.extent, LastBatches)
+                given
+                for given in reached_by(p, dataflow.triggers)
+                if isinstance(given, Window) and isinstance(given.extent, LastBatches)
             ]
             for p in dataflow.procedures.values()
         }

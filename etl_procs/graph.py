@@ -127,7 +127,9 @@ def _producers(dataflow: "Dataflow") -> dict[str, str]:
     """Name the procedure that gives each stream, itself or through a trigger."""
     found: dict[str, str] = {}
     for procedure in dataflow.procedures.values():
-        for stream in given_by(procedure, dataflow.triggers):
+        for stream in reached_by(procedure, dataflow.triggers):
+            if not isinstance(stream, Stream):
+                continue
             other = found.setdefault(stream.name, procedure.name)
             if other != procedure.name:
                 raise DefinitionError(
@@ -138,8 +140,8 @@ def _producers(dataflow: "Dataflow") -> dict[str, str]:
     return found
 
 
-def given_by(procedure: Procedure, triggers: Mapping[str, Trigger]) -> list[Stream]:
-    """Find the streams that a procedure gives, itself or through triggers."""
+def reached_by(procedure: Procedure, triggers: Mapping[str, Trigger]) -> list[Given]:
+    """Find what a procedure gives, itself or through triggers: each after what sets it off."""
     found: dict[str, Given] = {}
     waiting = list(procedure.gives)
     while waiting:
@@ -148,7 +150,7 @@ def given_by(procedure: Procedure, triggers: Mapping[str, Trigger]) -> list[Stre
             for trigger in triggers.values():
                 if trigger.on is thing:
                     waiting += [given for given in trigger.gives if _id(given) not in found]
-    return [thing for thing in found.values() if isinstance(thing, Stream)]
+    return list(found.values())
 
 
 def _calling(dataflow: "Dataflow") -> dict[str, set[str]]:
