@@ -23,7 +23,12 @@ READING = {
     sqlite3.SQLITE_RECURSIVE,
     sqlite3.SQLITE_SELECT,
 }
-ASKING = {"table_info", "table_xinfo"}
+ASKING = {
+    # What SQLite asks for functions that give tables, as json_each does; it never lets it be done.
+    (sqlite3.SQLITE_UPDATE, "sqlite_master"),
+    (sqlite3.SQLITE_PRAGMA, "table_info"),
+}
+FORBIDDEN = {sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY}
 
 QUERY_HINT = (
     "It takes one SELECT in SQLite's dialect, over tables, windows and what begins with headrace_."
@@ -101,7 +106,9 @@ class Snapshot:
 
 def _rows(cursor: sqlite3.Cursor) -> Iterator[tuple[Value, ...]]:
     with _refusing():
-        yield from cursor
+        # Not `yield from`: it would close the cursor when nobody asks on, maybe after the file.
+        while (row := next(cursor, None)) is not None:
+            yield row
 
 
 @contextmanager
@@ -112,7 +119,7 @@ def _refusing() -> Iterator[None]:
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         if isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_INTERRUPT:
             raise KeyboardInterrupt from error
-        only = isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_AUTH
+        only = isinstance(error, sqlite3.Error) and primary_code(error) in FORBIDDEN
         raise BadQuery(
             "the core is only read here, and this is no SELECT"
             if only
@@ -125,9 +132,8 @@ def _authorized(
     action: int, first: str | None, _second: str | None, _db: str | None, _by: str | None
 ) -> int:
     """Let pass what only reads; a connection that refuses to write could still open other files."""
-    if action in READING or (action == sqlite3.SQLITE_PRAGMA and first in ASKING):
-        return sqlite3.SQLITE_OK
-    return sqlite3.SQLITE_DENY
+    allowed = action in READING or (action, first) in ASKING
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 @dataclass(frozen=True, slots=True)

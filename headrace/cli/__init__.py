@@ -14,7 +14,19 @@ from importlib.metadata import version
 from pathlib import Path
 
 from headrace import config
-from headrace.cli import api, dead_letters, engine, jars, produce, query, reset, settings, stack
+from headrace.cli import (
+    api,
+    call,
+    core_query,
+    dead_letters,
+    engine,
+    jars,
+    produce,
+    query,
+    reset,
+    settings,
+    stack,
+)
 from headrace.cli.command import Command, Context
 from headrace.errors import Exit, HeadraceError
 
@@ -45,6 +57,8 @@ def commands() -> list[Command]:
         *reset.COMMANDS,
         *produce.COMMANDS,
         *query.COMMANDS,
+        *core_query.COMMANDS,
+        *call.COMMANDS,
         *dead_letters.COMMANDS,
         *engine.COMMANDS,
         *api.COMMANDS,
