@@ -1,58 +1,64 @@
-"""The core killed around its commit: in the end it holds what it would hold without the kill."""
+"""The core killed at every crash point, every time that it comes there: in the end it holds, byte
+for byte, what it would hold without the kill.
+"""
 
 import sqlite3
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
+from crashing import FIRST, LAST
 
 from etl_procs.core import core_path
-from etl_procs.reader import Reader
 from headrace.crash import Point
 
-CRASHING = textwrap.dedent("""
-    import sys
-    from pathlib import Path
-    from flows import EXAMPLE, arrived
-    from etl_procs import loader
-    from etl_procs.core import Core, core_path
-    from headrace.clock import SystemClock
-    from headrace.crash import CrashPoints
-
-    home, crash_at = sys.argv[1:]
-    flow = loader.load([EXAMPLE])["leaderboard"]
-    core = Core(core_path(Path(home)), clock=SystemClock(), crash=CrashPoints(crash_at))
-    core.prepare([flow])
-    votes = [(f"{n % 70:03}", n % 8) for n in range(100)]
-    for first in range(0, 100, 10):
-        tuples = arrived(flow.streams["votes"], votes[first:first + 10], first=first)
-        core.run(flow.procedures["count"], tuples)
-""")
+PROGRAM = Path(__file__).parent / "crashing.py"
+POINTS = [point for point in Point if point.value.startswith("core.")]
 
 
-@pytest.mark.parametrize("point", [Point.CORE_COMMIT_BEFORE, Point.CORE_COMMIT_AFTER])
-def test_a_kill_around_the_commit_changes_nothing_in_the_end(tmp_path: Path, point: Point) -> None:
-    def run(home: Path, crash_at: str) -> int:
-        command = [sys.executable, "-c", CRASHING, str(home), crash_at]
-        return subprocess.run(command, cwd=Path(__file__).parent, check=False).returncode
-
-    assert run(tmp_path / "calm", "") == 0
-    assert run(tmp_path / "killed", f"{point.value}:4") == -9
-    with Reader(core_path(tmp_path / "killed")).snapshot() as snapshot:
-        assert snapshot.batch("leaderboard") == (3 if point is Point.CORE_COMMIT_BEFORE else 4)
-    assert run(tmp_path / "killed", "") == 0
-    assert _contents(tmp_path / "killed") == _contents(tmp_path / "calm")
+def run(home: Path, *arguments: str) -> int:
+    """Run the program; tell how often it was killed."""
+    command = [sys.executable, str(PROGRAM), str(home), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return int(ended.stdout)
 
 
-def _contents(home: Path) -> list[list[tuple[object, ...]]]:
-    queries = [
-        "SELECT * FROM ballots ORDER BY phone",
-        "SELECT * FROM headrace_positions",
-        "SELECT * FROM headrace_ledger",
-        'SELECT "offset", reason, value, batch FROM headrace_dead_letters ORDER BY "offset"',
-        "SELECT batch, data FROM headrace_staged ORDER BY batch",
-    ]
+def dump(home: Path) -> list[str]:
+    """Write everything down but who holds the core, and its random id."""
     with sqlite3.connect(core_path(home)) as connection:
-        return [connection.execute(query).fetchall() for query in queries]
+        return [line for line in connection.iterdump() if '"headrace_core"' not in line]
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    home = tmp_path_factory.mktemp("calm")
+    assert run(home) == 0
+    return dump(home)
+
+
+def test_the_workload_leaves_something_of_everything(calm: list[str]) -> None:
+    filled = {line.split('"')[1] for line in calm if line.startswith("INSERT INTO")}
+    wanted = {"ledger", "positions", "staged", "dead_letters", "calls", "tables", "topics"}
+    assert {f"headrace_{name}" for name in wanted} <= filled
+    assert {"sums", "recent", "by_key", "headrace_staged_recent"} <= filled
+    assert "headrace_pending" not in filled
+    assert sum(f"'fourth',{LAST}" in line for line in calm) == 1
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_any_time_changes_nothing_in_the_end(
+    tmp_path: Path, calm: list[str], point: Point
+) -> None:
+    times = run(tmp_path, point.value)
+    assert times >= 1, f"{point} is never reached: a crash there is not tested"
+    for nth in range(1, times + 1):
+        assert dump(tmp_path / str(nth)) == calm, f"killed at {point.value}:{nth}"
+
+
+def test_kill_after_kill_it_gets_through_one_commit_at_a_time(
+    tmp_path: Path, calm: list[str]
+) -> None:
+    assert run(tmp_path, Point.CORE_COMMIT_AFTER.value, "again") > LAST - FIRST
+    assert dump(tmp_path) == calm
