@@ -9,6 +9,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ class Caller:
             raise NotRunning(
                 f"there is no core at {path}", hint="Start the engine once: `headrace up`."
             )
-        self._store = Store(path, settings, crash)
+        # Kafka has no copy of a call: it is on disk, and so is what it saw, before it is answered.
+        self._store = Store(path, replace(settings, durability="strong"), crash)
         self._access = Access(connected(path))
         self._kept_max = settings.calls_kept_max
         self._statement_ms_max = settings.statement_ms_max
