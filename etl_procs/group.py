@@ -203,7 +203,6 @@ class Group:
         assert not self.is_amid_a_round, "one round after the other"
         self.last += 1
         self.batches += 1
-        self._metrics.batches[self._name] += 1
 
     def finish_round(self) -> bool:
         """Run the units that have not done the last round; False if there is no time for all."""
@@ -357,6 +356,7 @@ class Group:
     def become(self) -> None:
         """Make what has been committed the dataflow's own."""
         flow = self._flow
+        self._metrics.batches[self._name] += self.batches
         flow.done, flow.last, flow.pending = self.done, self.last, self.pending
         for _ in range(self.begun):
             flow.queue.popleft()

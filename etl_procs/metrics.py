@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BUCKETS = 28
-"""A bucket for each power of two of microseconds: the last holds two minutes and more."""
+"""A bucket for each power of two of microseconds: the last holds a minute and more."""
+
+BOUNDS = tuple(f"{2**i / 1e6:g}" for i in range(BUCKETS))
+"""The upper bound of each bucket, in seconds; the last has none, in truth."""
 
 
 @dataclass(slots=True)
@@ -25,7 +28,7 @@ class Histogram:
         return {
             "count": sum(self.counts),
             "sum_s": self.sum_ns / 1e9,
-            "buckets": {f"{2**i / 1e6:g}": n for i, n in enumerate(self.counts) if n},
+            "buckets": {bound: n for bound, n in zip(BOUNDS, self.counts, strict=True) if n},
         }
 
 
@@ -38,7 +41,7 @@ class Metrics:
     rollbacks: int = 0
     """Groups that were rolled back whole, and run again."""
     batches: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """Rounds begun, by dataflow."""
+    """Batches that were committed, by dataflow."""
     aborts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Attempts of units that failed, by dataflow.unit."""
     dead_batches: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -69,7 +72,8 @@ class Metrics:
             "aborts": dict(self.aborts),
             "dead_batches": dict(self.dead_batches),
             "dead_tuples": dict(self.dead_tuples),
-            "units": {name: histogram.as_dict() for name, histogram in self.units.items()},
+            # The worker may add one meanwhile: a list is made in one step.
+            "units": {name: histogram.as_dict() for name, histogram in list(self.units.items())},
             "groups": self.groups.as_dict(),
             "group_sizes": {str(size): n for size, n in sorted(self.group_sizes.items())},
             "epochs": dict(self.epochs),

@@ -1,6 +1,5 @@
 """The engine: batcher, core and pusher in one process, wired here."""
 
-import json
 import logging
 import shutil
 import threading
@@ -14,6 +13,7 @@ from etl_procs.batch import Arrived
 from etl_procs.core import Core, core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.group import Committed
+from etl_procs.measured import Scribe
 from etl_procs.model import Stream
 from etl_procs.reader import Reader
 from etl_procs.worker import Worker
@@ -59,6 +59,7 @@ class Engine:
             clock=clock,
             on_failure=self.fail,
         )
+        self._scribe = Scribe(Home(config.home).metrics, clock)
         self._unsaid: dict[str, Committed] = {}
         self._unsaid_lock = threading.Lock()
         self._done = threading.Event()
@@ -100,7 +101,7 @@ class Engine:
             log.info("ready")
             while not self._done.wait(LOOK_EVERY_S):
                 self._say_what_was_committed()
-                self._write_metrics()
+                self._scribe.write(self._core.metrics, self._core.queues())
         if self._failure is not None:
             raise self._failure
 
@@ -154,14 +155,6 @@ class Engine:
                 committed.dead_letters,
                 committed.staged,
             )
-
-    def _write_metrics(self) -> None:
-        """Let others see what the core measures; the file is replaced whole."""
-        found = {**self._core.metrics.as_dict(), "queues": self._core.queues()}
-        path = Home(self._config.home).metrics
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(found), encoding="utf-8")
-        new.replace(path)
 
 
 def _stopped(what: str, stop: Callable[[], None]) -> None:

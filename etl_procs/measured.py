@@ -1,0 +1,106 @@
+"""Measured: what an engine says about its core, in a file that other processes read.
+
+The file says when it was written, and by whom: what an engine that is gone has left behind is
+told from what a living one says.
+"""
+
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from etl_procs.metrics import Metrics
+from headrace.clock import Clock
+
+RATE_S = 10.0
+"""Rates are over about so long: long enough to be steady, short enough to be now."""
+STALE_S = 10.0
+"""An engine writes every second. One that has not for so long is stuck, or gone."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was in the file."""
+
+    at: datetime
+    pid: int
+    figures: Mapping[str, Any]
+
+    def is_of(self, pid: int | None, now: datetime) -> bool:
+        """Whether these are figures of the engine that runs now as `pid`, and recent."""
+        return self.pid == pid and (now - self.at).total_seconds() < STALE_S
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    moment: float
+    commits: int
+    batches: Mapping[str, int]
+
+
+class Scribe:
+    """Writes the file of one engine; each time, it is replaced whole."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._samples: deque[_Sample] = deque()
+        self._fails = False
+
+    def write(self, metrics: Metrics, queues: Mapping[str, Any]) -> None:
+        """Write what is so now. That it cannot be written harms nobody: the disk may be full."""
+        found = metrics.as_dict()
+        document = {
+            "at": self._clock.now().isoformat(),
+            "pid": os.getpid(),
+            **found,
+            "rates": self._rates(found),
+            "queues": queues,
+        }
+        new = self._path.with_suffix(".new")
+        try:
+            new.write_text(json.dumps(document), encoding="utf-8")
+            new.replace(self._path)
+        except OSError as error:
+            if not self._fails:
+                log.warning("what is measured cannot be written to %s: %s", self._path, error)
+            self._fails = True
+        else:
+            self._fails = False
+
+    def _rates(self, found: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Tell how many in a second, over the last while; None before there are two looks."""
+        now = _Sample(self._clock.monotonic(), found["commits"], found["batches"])
+        samples = self._samples
+        samples.append(now)
+        while len(samples) > 2 and samples[1].moment <= now.moment - RATE_S:
+            samples.popleft()
+        first = samples[0]
+        over_s = now.moment - first.moment
+        if over_s <= 0:
+            return None
+        return {
+            "over_s": over_s,
+            "commits": (now.commits - first.commits) / over_s,
+            "batches": {
+                name: (count - first.batches.get(name, 0)) / over_s
+                for name, count in now.batches.items()
+            },
+        }
+
+
+def read(path: Path) -> Measured | None:
+    """Read the file; None if there is none, or none of ours."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        at = datetime.fromisoformat(document.pop("at"))
+        return Measured(at, int(document.pop("pid")), document)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
