@@ -13,7 +13,7 @@ from etl_procs import dead_letters, ledger, pending, staging, tables
 from etl_procs.access import Access
 from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
-from etl_procs.errors import Passing
+from etl_procs.errors import DefinitionChanged, Passing
 from etl_procs.execution import Plan, joined
 from etl_procs.fitting import Part
 from etl_procs.group import Committed, Flow, Group, TakenDown
@@ -56,7 +56,8 @@ class Core:
         statements = files("etl_procs").joinpath("schema.sql").read_text(encoding="utf-8")
         said: list[str] = []
         plans = {dataflow.name: Plan(dataflow) for dataflow in dataflows}
-        with self._lock, self._store.commit(Write.OPEN) as connection:
+        store = self._store
+        with self._lock, store.without_references(), store.commit(Write.OPEN) as connection:
             for statement in statements.split(";\n"):
                 connection.execute(statement)
             if connection.execute("SELECT 1 FROM headrace_core").fetchone() is None:
@@ -246,7 +247,16 @@ class Core:
         for gone in done.keys() - dataflow.procedures.keys():
             ledger.leave(connection, name, gone)
             said.append(f"procedure {name}.{gone} is gone, after batch {done[gone]}")
-        return said + self._set_orphans_aside(connection, plan)
+        said += self._set_orphans_aside(connection, plan)
+        done = ledger.done(connection, name)
+        for unit in plan.units:
+            if len({done[procedure.name] for procedure in unit.procedures}) > 1:
+                places = " and ".join(f"{p.name} at batch {done[p.name]}" for p in unit.procedures)
+                raise DefinitionChanged(
+                    f"dataflow {name} nests procedures that are not at the same batch: {places}",
+                    hint="Bring the old definition back until the batches in flight are done.",
+                )
+        return said
 
     def _set_orphans_aside(self, connection: sqlite3.Connection, plan: Plan) -> list[str]:
         """Make dead letters of pending batches that nobody is left to take."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from etl_procs.batch import ARRIVAL, OFFSET, PARTITION, VALUE, Batch, Position
 from etl_procs.columns import Column, Columns, Type
 from etl_procs.dataflow import Dataflow
+from etl_procs.errors import DefinitionChanged
 from etl_procs.model import Stream
 from headrace import arrow
 
@@ -44,8 +45,8 @@ def all_of(connection: sqlite3.Connection, dataflow: Dataflow) -> Iterator[Batch
     for name, batch, data in connection.execute(ALL, {"dataflow": dataflow.name}):
         stream = dataflow.streams.get(name)
         if stream is None:  # no longer declared: it is as its tuples are
-            fields = arrow.from_bytes(data).schema.names[len(ORIGIN) :]
-            stream = Stream(dataflow.name, name, Columns("", tuple(map(_any_column, fields))))
+            fields = list(arrow.from_bytes(data).schema)[len(ORIGIN) :]
+            stream = Stream(dataflow.name, name, Columns("", tuple(map(_column, fields))))
         yield from_bytes(stream, batch, data)
 
 
@@ -66,16 +67,24 @@ def to_bytes(batch: Batch) -> bytes:
 def from_bytes(stream: Stream, batch: int, data: bytes) -> Batch:
     """Read back what `to_bytes` wrote."""
     table = arrow.from_bytes(data)
+    tuples = table.drop_columns(ORIGIN)
+    if not tuples.schema.equals(stream.columns.arrow):
+        raise DefinitionChanged(
+            f"batch {batch} of {stream.topic} is still to be taken, and that stream is declared "
+            "with other columns now",
+            hint="Bring the old definition back until the batches in flight are done.",
+        )
     return Batch(
         stream,
         batch,
-        table=table.select(stream.columns.names),
+        table=tuples,
         origin=partial(_position, table.select(ORIGIN)),
     )
 
 
-def _any_column(name: str) -> Column:
-    return Column(name, Type.TEXT, required=False)
+def _column(field: pa.Field) -> Column:
+    (type_,) = (known for known in Type if known.arrow == field.type)
+    return Column(field.name, type_, required=not field.nullable)
 
 
 def _position(table: pa.Table, index: int) -> Position | None:

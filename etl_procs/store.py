@@ -63,6 +63,17 @@ class Store:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
 
+    @contextmanager
+    def without_references(self) -> Iterator[None]:
+        """Enforce no foreign keys meanwhile: a table that is replaced would take with it, or
+        change, what refers to it. (SQLite takes this only between two transactions.)
+        """
+        self.connection.execute("PRAGMA foreign_keys = OFF")
+        try:
+            yield
+        finally:
+            self.connection.execute("PRAGMA foreign_keys = ON")
+
     def close(self) -> None:
         """Close the file; what was committed stays."""
         self.connection.close()

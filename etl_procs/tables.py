@@ -5,16 +5,26 @@ the user has written, or it is refused: state is never dropped or changed in sil
 as private as they are recent: one that is declared otherwise must have another name.
 """
 
+import inspect
 import sqlite3
 from collections.abc import Mapping
 
 from etl_procs.access import Access, Rights
 from etl_procs.columns import Columns
-from etl_procs.errors import DefinitionChanged
+from etl_procs.errors import (
+    OF_THE_MACHINE,
+    DefinitionChanged,
+    ProcedureFailed,
+    line_of,
+    primary_code,
+)
 from etl_procs.execution import Execution, Plan
 from etl_procs.model import Aggregate, Step, Table, Window
 from etl_procs.transaction import Transaction
 from etl_procs.windows import drop_aggregate, make_aggregate
+from headrace.errors import HeadraceError
+
+KINDS = "SELECT name, kind FROM headrace_tables"
 
 HELD = "SELECT name, definition FROM headrace_tables WHERE kind = :kind"
 
@@ -34,6 +44,7 @@ def make(connection: sqlite3.Connection, plan: Plan) -> list[str]:
     """Make what is missing and change what may be changed; say what was done."""
     dataflow = plan.dataflow
     said = []
+    _check_kinds(connection, plan)
     held = _held(connection, "table")
     for table in dataflow.tables.values():
         definition = held.get(table.name)
@@ -41,21 +52,46 @@ def make(connection: sqlite3.Connection, plan: Plan) -> list[str]:
             _create(connection, table, with_rows=True)
         elif _words(definition) != _words(table.columns.sql):
             said.append(_change(connection, plan, table, definition))
+    if said or dataflow.tables.keys() - held.keys():
+        _check_references(connection)
     said += _make_windows(connection, plan)
     return said
 
 
+def _check_kinds(connection: sqlite3.Connection, plan: Plan) -> None:
+    dataflow = plan.dataflow
+    kinds = {
+        **dict.fromkeys(dataflow.tables, "table"),
+        **dict.fromkeys(dataflow.windows, "window"),
+        **dict.fromkeys(dataflow.aggregates, "aggregate"),
+    }
+    for name, held in connection.execute(KINDS):
+        if kinds.get(name, held) != held:
+            raise DefinitionChanged(
+                f"{name} is declared as a {kinds[name]}, and the core holds a {held} of that name",
+                hint="Give the new one another name.",
+            )
+
+
+def _check_references(connection: sqlite3.Connection) -> None:
+    # They are not enforced while tables are brought over: see Core.prepare.
+    found = connection.execute("PRAGMA foreign_key_check").fetchone()
+    if found is not None:
+        table, _, parent, _ = found
+        raise DefinitionChanged(
+            f"table {table} has rows that refer to rows of {parent} which are not there",
+            hint="Mend the first rows, or the migration, of one of them.",
+        )
+
+
 def _change(connection: sqlite3.Connection, plan: Plan, table: Table, held: str) -> str:
-    added = additions(held, table.columns)
-    if added:
-        for column in added:
-            connection.execute(f"ALTER TABLE {table.name} ADD COLUMN {column}")
-        _note(connection, table.name, "table", table.columns.sql)
-        return f"table {table.name} has new columns: {', '.join(added)}"
     for step in plan.dataflow.steps:
         if step.table is table and _words(step.was.sql) == _words(held):
             _migrate(connection, plan, step)
             return f"table {table.name} was brought over by {step.body.__name__}"
+    added = additions(held, table.columns)
+    if added and _are_added(connection, table, added):
+        return f"table {table.name} has new columns: {', '.join(added)}"
     raise DefinitionChanged(
         f"table {table.name} is declared as ({table.columns.sql}), and the core holds ({held})",
         hint="New columns at the end that may be NULL or have a default come by themselves. For "
@@ -63,6 +99,19 @@ def _change(connection: sqlite3.Connection, plan: Plan, table: Table, held: str)
         f'{held}"), a body(tx) that reads {table.name}_was and writes {table.name}; or declare '
         "it as it was, or give the new one another name.",
     )
+
+
+def _are_added(connection: sqlite3.Connection, table: Table, added: list[str]) -> bool:
+    """Add columns; False if the rows that are there would not have them."""
+    try:
+        for column in added:
+            connection.execute(f"ALTER TABLE {table.name} ADD COLUMN {column}")
+    except sqlite3.Error as error:
+        if primary_code(error) in OF_THE_MACHINE:
+            raise
+        return False
+    _note(connection, table.name, "table", table.columns.sql)
+    return True
 
 
 def additions(held: str, columns: Columns) -> list[str]:
@@ -73,8 +122,9 @@ def additions(held: str, columns: Columns) -> list[str]:
     # What stands after the old text, cut at the commas that are in no brackets.
     rest, depth, part = [], 0, ""
     for character in _words(new)[len(_words(old)) :].lstrip(" ,"):
-        depth += (character == "(") - (character == ")")
-        if character == "," and not depth:
+        if part.count("'") % 2 == 0:
+            depth += (character == "(") - (character == ")")
+        if character == "," and not depth and part.count("'") % 2 == 0:
             rest.append(part.strip())
             part = ""
         else:
@@ -108,9 +158,22 @@ def _migrate(connection: sqlite3.Connection, plan: Plan, step: Step) -> None:
     )
     access = Access(connection)  # no other connection sees what this transaction has made
     execution = Execution(plan, connection, access, 0, {})
-    step.body(Transaction(connection, access, rights, execution))
-    if execution.broken is not None:
-        raise execution.broken
+    try:
+        step.body(Transaction(connection, access, rights, execution))
+        if execution.broken is not None:
+            raise execution.broken
+    except HeadraceError:
+        raise
+    except Exception as error:
+        if isinstance(error, sqlite3.Error) and primary_code(error) in OF_THE_MACHINE:
+            raise
+        file = inspect.unwrap(step.body).__code__.co_filename
+        raise ProcedureFailed(
+            f"{rights.of} failed: {type(error).__name__}: {error} ({line_of(file, error)})",
+            hint="The table is as it was. Mend the migration, and start again.",
+        ) from error
+    finally:
+        execution.end()
     connection.execute(f"DROP TABLE {was}")
 
 
