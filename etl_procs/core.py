@@ -234,6 +234,7 @@ class Core:
         for procedure in dataflow.procedures.values():
             if procedure.was in done and procedure.name not in done:
                 ledger.rename(connection, name, procedure.was, procedure.name)
+                dead_letters.rename(connection, name, procedure.was, procedure.name)
                 done[procedure.name] = done.pop(procedure.was)
                 said.append(f"procedure {name}.{procedure.was} is {procedure.name} now")
         last = max(done.values(), default=0)

@@ -16,10 +16,11 @@ import pyarrow as pa
 from etl_procs import ledger, pending
 from etl_procs.batch import OFFSET, PARTITION, REASON, VALUE, Batch, Position
 from etl_procs.dataflow import Dataflow
+from etl_procs.fitting import Fitter
 from etl_procs.graph import Unit
 from etl_procs.model import Stream
 from headrace import arrow
-from headrace.errors import Refused
+from headrace.errors import HeadraceError, Refused
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,9 @@ WHERE replay AND dataflow = :dataflow AND unit = :unit ORDER BY id"""  # noqa: S
 
 UNASK = """\
 UPDATE headrace_dead_letters SET replay = 0 WHERE dataflow = :dataflow AND unit = :unit"""
+
+RENAME = """\
+UPDATE headrace_dead_letters SET unit = :now WHERE dataflow = :dataflow AND unit = :was"""
 
 DROP = "DELETE FROM headrace_dead_letters WHERE id = :id"
 
@@ -285,6 +289,11 @@ def _unknown(number: int) -> Refused:
     )
 
 
+def rename(connection: sqlite3.Connection, dataflow: str, was: str, now: str) -> None:
+    """Give a procedure's letters to the same one under its new name."""
+    connection.execute(RENAME, {"dataflow": dataflow, "was": was, "now": now})
+
+
 def drop(connection: sqlite3.Connection, number: int) -> None:
     """Delete a dead letter for good."""
     if connection.execute(DROP, {"id": number}).rowcount == 0:
@@ -335,7 +344,15 @@ def asked(
         )
         connection.execute(UNASK, of)
         return None
-    return Replay(found[0], inputs)
+    replay = Replay(found[0], inputs)
+    try:
+        for stream in unit.takes:
+            replay.batch(stream, 0)
+    except HeadraceError as error:
+        log.warning("dead letters of %s.%s are not run again: %s", *of.values(), error.what)
+        connection.execute(UNASK, of)
+        return None
+    return replay
 
 
 def _payload(stream: Stream, batch: int, letter: DeadLetter) -> Batch:
@@ -344,5 +361,7 @@ def _payload(stream: Stream, batch: int, letter: DeadLetter) -> Batch:
     place = None
     if letter.partition is not None and letter.offset is not None:
         place = Position(letter.partition, letter.offset, letter.value)
-    values = tuple(json.loads(letter.fields or "[]"))
+    names, fields = stream.columns.names, json.loads(letter.fields or "[]")
+    row = dict(zip(names, fields, strict=True)) if len(fields) == len(names) else {}
+    values = Fitter(stream.columns).row(row, f"dead letter {letter.id} has")
     return Batch(stream, batch, tuples=[values], origin=lambda _index: place)

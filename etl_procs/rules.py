@@ -94,7 +94,7 @@ def by_interval(
 def by_punctuation(
     *, timeout_s: float | None = None, on_timeout: OnTimeout | Fill = OnTimeout.WAIT
 ) -> ByPunctuation:
-    """Cut where the producers say: a record with the header `punctuation: <batch id>`.
+    """Cut where the producers say: a record with the header `punctuation: 1`, 2, 3 and so on.
 
     A batch ends when every partition of the topic has brought its punctuation or a later one.
     """

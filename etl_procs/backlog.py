@@ -1,0 +1,287 @@
+"""The backlog of one border stream: records by epoch, of which batches are taken."""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from math import inf
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl_procs.batch import (
+    ARRIVAL,
+    MARK,
+    OFFSET,
+    PARTITION,
+    REASON,
+    Arrived,
+    Batch,
+    Input,
+    Position,
+    Tuple,
+    tuples_of,
+)
+from etl_procs.errors import CoreError
+from etl_procs.model import Stream
+from etl_procs.rules import ByCount, ByInterval, OnTimeout
+
+# Pieces of more rows are handed on as Arrow; of fewer, a table costs more than its tuples do.
+ROWS_OF_A_PIECE = 64
+
+BEFORE_ALL = -(2**63)
+"""The epoch of what cannot be decoded and comes before any event time of its partition."""
+UNKNOWN = 2**63
+"""The epoch of a round as long as nothing that waits has an event time."""
+ALL = -1
+"""The lane of a stream whose partitions are cut together."""
+
+
+class _Chunk:
+    """What one `add` brought, without punctuations, in the order in which it is read."""
+
+    def __init__(self, stream: Stream, records: pa.Table, added: float) -> None:
+        self.added = added
+        self.records = records
+        self.record_bytes = records.nbytes / max(len(records), 1)
+        self.cuts = 1
+        """Into how many pieces it will be cut, about."""
+        self.runs = _runs(records[PARTITION])
+        self.offsets = _integers(records[OFFSET])
+        is_bad = records[REASON].is_valid()
+        self.bad_at: list[int] = pc.indices_nonzero(is_bad).to_pylist()
+        self.bad: pa.Table = records.select(ARRIVAL.names).filter(is_bad) if self.bad_at else None
+        self.good = records.filter(pc.invert(is_bad)) if self.bad_at else records
+        self.table = self.good.select(stream.columns.names).cast(stream.columns.arrow)
+        self._tuples: list[Tuple] | None = None
+
+    def epochs(self, rule: ByInterval) -> pa.Array:
+        """Give the interval of each record; the least for those that have no event time."""
+        times, length = self.records[rule.column], pa.scalar(rule.length, pa.int64())
+        quotient = pc.divide(times, length)
+        below = pc.less(times, pc.multiply(quotient, length))  # Arrow rounds towards 0
+        floor = pc.subtract(quotient, below.cast(pa.int64()))
+        known = pc.max_element_wise(floor, BEFORE_ALL + 1)
+        return pc.if_else(self.records[REASON].is_valid(), BEFORE_ALL, known).combine_chunks()
+
+    def segment(self, epoch: int, partition: int, start: int, end: int) -> "_Segment":
+        """Put records of one partition into an epoch."""
+        return epoch, partition, (self, start, end), self.offsets[end - 1] + 1
+
+    def tuples(self, start: int, end: int) -> list[Tuple]:
+        """Give decoded tuples; where pieces are small, they are made once for all of them."""
+        if self._tuples is None:
+            if self.records.num_rows > self.cuts * ROWS_OF_A_PIECE:
+                return tuples_of(self.table.slice(start, end - start))
+            self._tuples = tuples_of(self.table)
+        return self._tuples[start:end]
+
+
+_Piece = tuple[_Chunk, int, int]
+"""Consecutive records of a chunk: from, to."""
+_Segment = tuple[int, int, _Piece, int]
+"""Consecutive records of a partition in one epoch: epoch, partition, they, the next offset."""
+
+
+class Backlog:
+    """What waits on one border stream: in each of its lanes, segments whose epochs never fall.
+
+    A lane is a partition, or all of them together. A batch is what the lanes have in its epoch.
+    """
+
+    def __init__(
+        self, stream: Stream, seen: dict[int, int], lanes: Collection[int], epoch: int
+    ) -> None:
+        rule = stream.batches
+        assert rule is not None
+        self.stream = stream
+        self.waiting = self.ready = self.largest = 0
+        self.time_s = (rule.linger_s if isinstance(rule, ByCount) else rule.timeout_s) or inf
+        waits = not isinstance(rule, ByCount) and rule.on_timeout is OnTimeout.WAIT
+        self.patience = inf if waits else self.time_s
+        """How long a round waits for this stream before its batch is closed by force."""
+        self.warns_after = self.time_s if waits else inf
+        self._seen = seen
+        self._lanes: dict[int, deque[_Segment]] = {lane: deque() for lane in sorted(lanes)}
+        self._together = self._lanes.get(ALL, deque())
+        self.reached = dict.fromkeys(self._lanes, epoch)
+        """The epoch at which each lane is."""
+        self.lowest = epoch
+        self._sizes: dict[int, int] = {}
+
+    def add(self, arrived: Arrived, now: float) -> None:
+        """Keep what is new."""
+        new = arrived.after(self._seen).tuples.combine_chunks()
+        runs, offsets = _runs(new[PARTITION]), _integers(new[OFFSET])
+        self._check(runs, new[OFFSET])
+        self._seen.update({partition: offsets[end - 1] + 1 for partition, _, end in runs})
+        records = new if new[MARK].null_count == len(new) else new.filter(new[MARK].is_null())
+        chunk = _Chunk(self.stream, records, now)
+        for segment in self._divided(chunk, new):
+            epoch, partition, (_, start, end), _ = segment
+            self._lanes.get(partition, self._together).append(segment)
+            self._sizes[epoch] = self._sizes.get(epoch, 0) + end - start
+            chunk.cuts += 1
+        self.waiting += records.num_rows
+        self.largest = max(self._sizes.values(), default=0) + self._sizes.get(BEFORE_ALL, 0)
+        self.lowest = min(self.reached.values())
+        self.ready = sum(BEFORE_ALL < epoch < self.lowest for epoch in self._sizes)
+
+    def size(self, epoch: int) -> int:
+        """Count the records that a batch has now."""
+        return self._sizes.get(epoch, 0) + self._sizes.get(BEFORE_ALL, 0)
+
+    def first(self) -> int:
+        """Name the first epoch that has anything here."""
+        lanes = self._lanes.values()
+        return min(next((s[0] for s in lane if s[0] > BEFORE_ALL), UNKNOWN) for lane in lanes)
+
+    def since(self) -> float:
+        """Tell when the oldest of what waits was added; infinity if nothing does."""
+        return min((lane[0][2][0].added for lane in self._lanes.values() if lane), default=inf)
+
+    def held(self, epoch: int) -> list[_Piece]:
+        """Show what a batch has, and leave it there."""
+        return [s[2] for lane in self._lanes.values() for s in lane if s[0] <= epoch]
+
+    def cut(self, id: int, epoch: int, filled: Sequence[Tuple]) -> Input:
+        """Take the next batch away."""
+        pieces: list[_Piece] = []
+        positions: dict[int, int] = {}
+        size = 0.0
+        for lane in self._lanes.values():
+            while lane and lane[0][0] <= epoch:
+                _, partition, piece, positions[partition] = lane.popleft()
+                pieces.append(piece)
+                size += piece[0].record_bytes * (piece[2] - piece[1])
+        self.waiting -= self._sizes.pop(BEFORE_ALL, 0) + self._sizes.get(epoch, 0)
+        if self._sizes.pop(epoch, None) is not None and self.ready:
+            self.ready -= 1
+        if self.lowest <= epoch < UNKNOWN:  # closed by force
+            self.reached = {lane: max(at, epoch + 1) for lane, at in self.reached.items()}
+            self.lowest = epoch + 1
+        bad = [_bad(*piece) for piece in pieces if piece[0].bad_at]
+        undecoded = pa.concat_tables(bad) if bad and any(map(len, bad)) else None
+        return Input(batch_of(self.stream, id, pieces, filled), undecoded, positions, int(size))
+
+    def _check(self, runs: list[tuple[int, int, int]], offsets: pa.ChunkedArray) -> None:
+        for partition, start, end in runs:
+            steps = pc.pairwise_diff(offsets.slice(start, end - start).combine_chunks())
+            assert end - start == 1 or pc.min(steps).as_py() > 0, "a record is there twice"
+            if partition not in self._lanes and ALL not in self._lanes:
+                raise CoreError(
+                    f"topic {self.stream.topic} has a new partition: {partition}",
+                    hint="Start the engine again: it then waits for this one too.",
+                )
+
+    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
+        """Give what came as segments, and move what the lanes have reached."""
+        raise NotImplementedError
+
+
+class Counted(Backlog):
+    """A stream cut by count: an epoch has so many records, in the order in which they are read."""
+
+    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
+        assert isinstance(self.stream.batches, ByCount)
+        most, epoch = self.stream.batches.tuples, self.reached[ALL]
+        left = most - self._sizes.get(epoch, 0)
+        for partition, start, run_end in chunk.runs:
+            while start < run_end:
+                end = min(start + left, run_end)
+                yield chunk.segment(epoch, partition, start, end)
+                left -= end - start
+                start = end
+                if not left:
+                    epoch, left = epoch + 1, most
+        self.reached[ALL] = epoch
+
+
+class Timed(Backlog):
+    """A stream cut by event time: an epoch is an interval of it; late tuples join a later one."""
+
+    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
+        assert isinstance(self.stream.batches, ByInterval)
+        epochs = chunk.epochs(self.stream.batches)
+        for partition, start, run_end in chunk.runs:
+            reached = pa.scalar(self.reached[partition], pa.int64())
+            rising = pc.cumulative_max(epochs.slice(start, run_end - start), start=reached)
+            for epoch, first, after in _runs(rising):
+                yield chunk.segment(epoch, partition, start + first, start + after)
+                self.reached[partition] = epoch
+
+
+class Marked(Backlog):
+    """A stream cut by punctuations: the epoch of a partition is its highest one's, plus 1."""
+
+    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
+        marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()
+        for partition, run_start, run_end in _runs(new[PARTITION]):
+            epoch = self.reached[partition]
+            first, after = bisect_left(marked, run_start), bisect_left(marked, run_end)
+            start = run_start - first  # in the chunk, which has no punctuations
+            for nth in range(first, after):
+                mark, offset = new[MARK][marked[nth]].as_py(), new[OFFSET][marked[nth]].as_py()
+                end = marked[nth] - nth
+                if mark >= epoch:  # a lower one is a repeat
+                    if end > start:
+                        yield chunk.segment(epoch, partition, start, end)
+                    yield mark, partition, (chunk, end, end), offset + 1
+                    epoch, start = mark + 1, end
+            end = run_end - after
+            if end > start:
+                yield chunk.segment(epoch, partition, start, end)
+            self.reached[partition] = epoch
+
+
+def batch_of(stream: Stream, id: int, pieces: list[_Piece], filled: Sequence[Tuple]) -> Batch:
+    """Make a batch of what is decoded in these pieces, and of what was filled in."""
+    spans = [_good(*piece) if piece[0].bad_at else piece for piece in pieces]
+    origin = partial(_position, spans)
+    rows = 0
+    for _, start, end in spans:
+        rows += end - start
+    if rows > ROWS_OF_A_PIECE * len(spans) and not filled:
+        tables = [chunk.table.slice(start, end - start) for chunk, start, end in spans]
+        return Batch(stream, id, table=pa.concat_tables(tables), origin=origin)
+    tuples: list[Tuple] = []
+    for chunk, start, end in spans:
+        tuples += chunk.tuples(start, end)
+    tuples += filled
+    return Batch(stream, id, tuples=tuples, origin=origin)
+
+
+def _good(chunk: _Chunk, start: int, end: int) -> _Piece:
+    """Name the same tuples by their places among the decoded ones of the chunk."""
+    return chunk, start - bisect_left(chunk.bad_at, start), end - bisect_left(chunk.bad_at, end)
+
+
+def _bad(chunk: _Chunk, start: int, end: int) -> pa.Table:
+    """Give the others, which could not be decoded."""
+    first, after = bisect_left(chunk.bad_at, start), bisect_left(chunk.bad_at, end)
+    return chunk.bad.slice(first, after - first)
+
+
+def _position(spans: list[_Piece], index: int) -> Position | None:
+    """Find where a tuple came from; only who asks reads its bytes."""
+    for chunk, start, end in spans:
+        if index < end - start:
+            at = start + index
+            return Position(*(chunk.good[name][at].as_py() for name in ARRIVAL.names[:3]))
+        index -= end - start
+    return None
+
+
+def _runs(column: pa.ChunkedArray | pa.Array) -> list[tuple[int, int, int]]:
+    """Give (value, from, to) of each run of equal values."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    runs = pc.run_end_encode(array)
+    ends = runs.run_ends.to_pylist()
+    return list(zip(runs.values.to_pylist(), [0, *ends[:-1]], ends, strict=True)) if ends else []
+
+
+def _integers(column: pa.ChunkedArray) -> memoryview:
+    """Give a column as integers that are looked up without Arrow, which takes 1 us for each."""
+    array = column.combine_chunks()
+    buffer = array.buffers()[1] or b""
+    return memoryview(buffer).cast("q")[array.offset : array.offset + len(array)]
