@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from etl_procs import dead_letters, ledger, pending, staging
 from etl_procs.access import Access
-from etl_procs.batch import Batch, Round
+from etl_procs.batch import Batch, Round, Tuple
 from etl_procs.dead_letters import Replay
 from etl_procs.errors import (
     OF_THE_MACHINE,
@@ -296,7 +296,7 @@ class Group:
         reason, at = _reason(failures[-1]), self._now()
         for taken in inputs.values():
             dead_letters.add_batch(self._connection, unit.name, taken, reason, len(failures), at)
-            self._count_dead(len(taken), sum(len(str(values)) for values in taken.tuples))
+            self._count_dead(len(taken), sum(map(_size, taken.tuples)))
         self._metrics.dead_batches[f"{self._name}.{unit.name}"] += 1
         log.error(
             "%s.%s has given up batch %d after %d attempts; it is a dead letter, and the dataflow "
@@ -321,13 +321,16 @@ class Group:
             dead_letters.add_rejected(
                 self._connection, unit.name, taken, index, reason, self._now()
             )
-            self._count_dead(1, len(str(taken.tuples[index])))
+            self._count_dead(1, _size(taken.tuples[index]))
 
     def _count_dead(self, tuples: int, size: int) -> None:
         self._dead += tuples
         self.letters_size += size
         self._metrics.dead_tuples[self._name] += tuples
-        if self.letters_size > self._settings.dead_letters_mb_max * MB:
+        size_max = self._settings.dead_letters_mb_max * MB
+        if self.letters_size > size_max:  # or was: somebody may have dropped some
+            self.letters_size = dead_letters.size(self._connection)
+        if self.letters_size > size_max:
             raise LettersFull(
                 f"the dead letters have reached {self.letters_size // MB} MB",
                 hint="Look at them (`headrace dead-letters list`), replay or drop some, or raise "
@@ -368,6 +371,11 @@ class Group:
 
     def _now(self) -> str:
         return self._clock.now().isoformat()
+
+
+def _size(values: Tuple) -> int:
+    """Estimate the bytes of a dead letter's tuple: as it came, and its columns."""
+    return 2 * len(str(values))
 
 
 def _reason(error: HeadraceError) -> str:

@@ -1,0 +1,223 @@
+"""Dead letters that run again: in a batch of their own, in order of the ledger, and never lost."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trial import Trial, dump, named
+
+from etl_procs import Batch, Dataflow, Transaction, by_punctuation
+from etl_procs.core import core_path
+from etl_procs.errors import LettersFull
+from etl_procs.letters import Letters
+from headrace import config
+from headrace.crash import CrashPoints
+
+COLUMNS = "n INTEGER NOT NULL, note TEXT"
+
+
+class Ledger(Trial):
+    """first, which may fail or reject, gives to second and third; aside takes the source too."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self.mended = False
+        self.flow = self.declared()
+        self.source = self.flow.streams["source"]
+        super().__init__(path, self.flow, **settings)
+
+    def declared(self, columns: str = COLUMNS, first: str = "first", was: str = "") -> Dataflow:
+        flow = Dataflow("replayed")
+        source = flow.stream("source", columns, batches=by_punctuation())
+        inner, out = flow.stream("inner", columns), flow.outlet("out", columns)
+        self.ran: list[tuple[str, int, list[Any]]] = []
+
+        def begin(tx: Transaction, batch: Batch) -> None:
+            self._note("first", batch)
+            good = []
+            for row in batch.rows():
+                if row["n"] == 0 and not self.mended:
+                    tx.abort("a nought")
+                if row["n"] < 0 and not self.mended:  # type: ignore[operator]
+                    tx.reject(row, "below nought")
+                else:
+                    good.append(row)
+            tx.emit(inner, good)
+
+        def go_on(name: str) -> Callable[..., None]:
+            def body(tx: Transaction, batch: Batch) -> None:
+                self._note(name, batch)
+                if name == "second":
+                    tx.emit(out, batch.table)
+
+            return named(name, body)
+
+        flow.procedure(takes=source, gives=[inner], was=was)(named(first, begin))
+        flow.procedure(takes=inner, gives=[out])(go_on("second"))
+        flow.procedure(takes=inner)(go_on("third"))
+        flow.procedure(takes=source)(go_on("aside"))
+        return flow
+
+    def _note(self, name: str, batch: Batch) -> None:
+        self.ran.append((name, batch.id, [values[0] for values in batch.tuples]))
+
+    def ask(self, *numbers: int) -> None:
+        """Ask for letters to be run again, all if none are named."""
+        with Letters(self.path, config.Core(), CrashPoints()) as letters:
+            letters.replay(numbers or [letter.id for letter in self.letters()])
+
+    def numbers(self, name: str) -> list[Any]:
+        return [n for of, _, numbers in self.ran for n in numbers if of == name]
+
+    def out(self) -> list[tuple[Any, ...]]:
+        return self.staged(self.flow.outlets["out"])
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Ledger]]:
+    made: list[Ledger] = []
+
+    def _make(**settings: Any) -> Ledger:
+        made.append(Ledger(core_path(tmp_path), attempts_max=1, **settings))
+        return made[-1]
+
+    yield _make
+    for each in made:
+        each.close()
+
+
+Make = Callable[..., Ledger]
+
+
+def test_a_dead_batch_that_runs_again_is_a_new_batch_of_its_procedure_alone(make: Make) -> None:
+    trial = make()
+    trial.run(trial.source, [(0, "a"), (5, None)], [(6, None)])
+    assert trial.out() == [(2, 6, None)]
+    trial.mended = True
+    trial.ran.clear()
+    trial.ask()
+    trial.core.drain()
+    assert sorted(trial.ran) == [
+        ("aside", 3, []),
+        ("first", 3, [0, 5]),
+        ("second", 3, [0, 5]),
+        ("third", 3, [0, 5]),
+    ]
+    assert trial.out()[1:] == [(3, 0, "a"), (3, 5, None)]
+    assert trial.letters() == []
+    assert set(trial.ledger().values()) == {3}
+
+
+def test_a_rejected_tuple_runs_again_and_keeps_its_place_if_it_is_rejected_again(
+    make: Make,
+) -> None:
+    trial = make()
+    trial.run(trial.source, [(1, "a"), (-1, "b"), (-2, None)])
+    (first, second) = trial.letters()
+    trial.ask(second.id)
+    trial.core.drain()
+    again = trial.letters()
+    assert [letter.id == first.id for letter in again] == [True, False]
+    assert (again[1].batch, again[1].offset, again[1].value, again[1].fields) == (
+        2,
+        2,
+        b"(-2, None)",
+        "[-2, null]",
+    )
+    trial.mended = True
+    trial.ask()
+    trial.core.drain()
+    assert trial.letters() == []
+    assert [n for _, n, _ in trial.out()] == [1, -1, -2]
+
+
+def test_letters_of_one_procedure_run_again_together_oldest_first(make: Make) -> None:
+    trial = make()
+    trial.run(trial.source, [(0, "a"), (1, None)], [(-3, None)], [(0, "b")])
+    trial.mended = True
+    trial.ask()
+    trial.core.drain()
+    assert [r for r in trial.ran if r[0] == "first"][-1] == ("first", 4, [0, 1, -3, 0])
+
+
+@pytest.mark.parametrize("step", [0.0, 1.0])
+def test_however_groups_end_a_replay_loses_nothing(make: Make, step: float) -> None:
+    trial = make()
+    trial.run(trial.source, [(0, "a"), (7, None)])
+    trial.clock.step = step
+    trial.mended = True
+    trial.ask()
+    while trial.core.commit_next():
+        trial.reopen()
+    assert trial.out() == [(2, 0, "a"), (2, 7, None)]
+    assert trial.letters() == []
+    assert trial.pending() == []
+    assert set(trial.ledger().values()) == {2}
+
+
+def test_a_replay_is_not_taken_for_a_batch_of_the_source_after_a_restart(make: Make) -> None:
+    trial = make()
+    trial.run(trial.source, [(0, "a")], [(1, None)])
+    trial.mended = True
+    trial.ask()
+    trial.core.drain()
+    for n in (2, 3):
+        trial.reopen()
+        trial.run(trial.source, [(n, None)])
+    assert [n for _, n, _ in trial.out()] == [1, 0, 2, 3]
+    assert trial.numbers("aside") == [0, 1, 2, 3]
+    assert set(trial.ledger().values()) == {5}
+
+
+def test_a_replay_waits_for_the_open_round(make: Make) -> None:
+    trial = make()
+    trial.run(trial.source, [(0, "a")])
+    trial.clock.step = 1.0
+    trial.end(trial.source, [(1, None)])
+    trial.core.commit_next()
+    trial.mended = True
+    trial.ask()
+    trial.core.drain()
+    assert trial.out() == [(2, 1, None), (3, 0, "a")]
+
+
+@pytest.mark.parametrize("columns", ["n INTEGER NOT NULL", "n TEXT NOT NULL, note TEXT"])
+@pytest.mark.parametrize("rows", [[(0, "a")], [(-1, "a")]])
+def test_letters_that_no_longer_fit_stay_and_stop_nothing(
+    make: Make, columns: str, rows: list[tuple[int, str]]
+) -> None:
+    trial = make()
+    trial.run(trial.source, rows)
+    before = trial.letters()
+    trial.ask()
+    trial.reopen(trial.declared(columns), read_again=False)
+    trial.core.drain()
+    assert trial.letters() == before
+
+
+def test_letters_go_with_a_procedure_that_is_renamed(make: Make) -> None:
+    trial = make()
+    trial.run(trial.source, [(0, "a")])
+    trial.reopen(trial.declared(first="renamed", was="first"))
+    trial.mended = True
+    trial.ask()
+    trial.core.drain()
+    assert trial.out() == [(2, 0, "a")]
+
+
+def test_when_the_dead_letters_are_full_the_core_waits_and_goes_on_when_there_is_room(
+    make: Make,
+) -> None:
+    trial = make(dead_letters_mb_max=1)
+    much = "x" * 150_000
+    trial.run(trial.source, *([(-n, much)] for n in (1, 2)))
+    before = dump(trial.path)
+    trial.end(trial.source, [(-3, much), (-4, much)])
+    for _ in range(2):
+        with pytest.raises(LettersFull, match="1 MB"):
+            trial.core.drain()
+        assert dump(trial.path) == before
+    with Letters(trial.path, config.Core(), CrashPoints()) as letters:
+        letters.drop([letter.id for letter in trial.letters()])
+    trial.core.drain()
+    assert [letter.fields[:3] for letter in trial.letters() if letter.fields] == ["[-3", "[-4"]
