@@ -1,22 +1,24 @@
 """The REST API."""
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from anyio import CapacityLimiter, to_thread
-from fastapi import Depends, FastAPI
-from fastapi.security import HTTPBearer
+from anyio import to_thread
+from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
-from api import problem
+from api import calls, metrics, problem
+from api.calls import Calls
 from api.cut import Freshness
-from api.errors import Busy, NotReady
-from api.guard import Guard
+from api.errors import NotReady
+from api.guard import KEYED, Guard
 from api.island import Answer, Island
+from api.line import Line
+from api.metrics import Figures
+from api.problem import problems
 from api.values import dump, rows_to_json
 from headrace.errors import HeadraceError, NotRunning
 from migrations.errors import Away
@@ -75,31 +77,45 @@ class Readiness(BaseModel):
     warehouse: str
 
 
-def create(island: Island, key: str) -> FastAPI:
-    """Make the API over an island; callers must show `key`."""
+def create(island: Island, made: Calls, figures: Figures, key: str) -> FastAPI:
+    """Make the API over an island, calls and figures; callers must show `key`."""
     app = FastAPI(
         title="Headrace",
-        description="One answer over what is staged and what has arrived.",
+        description="One answer over what is staged and what has arrived; calls; metrics.",
         docs_url=None,  # its pages load scripts from outside
         redoc_url=None,
         redirect_slashes=False,
     )
     app.add_middleware(Guard, key=key)
     problem.install(app)
-    line = _Line()
+    app.include_router(calls.router(made))
+    line = Line("queries", at_once=QUERIES_AT_ONCE, waiting_max=QUERIES_WAITING_MAX)
     logged: dict[str, str] = {}
 
     @app.post(
         "/v1/query",
         response_model=QueryOut,
-        responses=_problems(400, 401, 409, 413, 422, 503),
-        # The guard has checked it; this is for the OpenAPI document.
-        dependencies=[Depends(HTTPBearer(auto_error=False))],
+        responses=problems(400, 401, 409, 413, 422, 503),
+        dependencies=KEYED,
     )
     async def query(asked: Annotated[QueryIn, ...]) -> Response:
         """Answer one SELECT at one consistent point."""
         body = await line.run(partial(_answered, island, asked))
         return Response(body, media_type="application/json")
+
+    @app.get(
+        "/metrics",
+        response_class=PlainTextResponse,
+        responses=problems(401),
+        dependencies=KEYED,
+    )
+    async def tell_metrics() -> Response:
+        """Tell what the engine measures and the core holds, in Prometheus' text format.
+
+        With the key, as every other path: the names of dataflows are nobody else's business.
+        """
+        text = await to_thread.run_sync(figures.text)
+        return Response(text, headers={"Content-Type": metrics.MEDIA_TYPE})
 
     @app.get("/livez")
     async def livez() -> dict[str, bool]:
@@ -114,27 +130,6 @@ def create(island: Island, key: str) -> FastAPI:
         return Response(dump(found.model_dump()), status, media_type="application/json")
 
     return app
-
-
-class _Line:
-    """The line for a thread to run a query in, of limited length."""
-
-    def __init__(self) -> None:
-        self._threads = CapacityLimiter(QUERIES_AT_ONCE)
-        self._inside = 0
-
-    async def run(self, query: Callable[[], bytes]) -> bytes:
-        """Run `query` when it is its turn; refuse it when the line is full."""
-        if self._inside >= QUERIES_AT_ONCE + QUERIES_WAITING_MAX:
-            raise Busy(
-                f"{QUERIES_AT_ONCE} queries run and {QUERIES_WAITING_MAX} wait",
-                hint="Ask again in a moment.",
-            )
-        self._inside += 1  # all of this runs in the one thread of the event loop
-        try:
-            return await to_thread.run_sync(query, limiter=self._threads)
-        finally:
-            self._inside -= 1
 
 
 def _answered(island: Island, asked: QueryIn) -> bytes:
@@ -166,10 +161,3 @@ def _readiness(island: Island, logged: dict[str, str]) -> Readiness:
             found[side] = "ok"
             logged.pop(side, None)
     return Readiness(ready=all(said == "ok" for said in found.values()), **found)
-
-
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {
-        status: {"description": HTTPStatus(status).phrase, "content": {problem.MEDIA_TYPE: {}}}
-        for status in statuses
-    }

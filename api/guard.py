@@ -3,11 +3,16 @@
 import secrets
 from http import HTTPStatus
 
+from fastapi import Depends
+from fastapi.security import HTTPBearer
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problem import problem
+
+# The guard has checked it when a route is reached; this is for the OpenAPI document.
+KEYED = [Depends(HTTPBearer(auto_error=False))]
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 

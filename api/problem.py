@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from api.errors import Busy, QueryRefused
 from api.values import dump
+from etl_procs.errors import Aborted, KeyReused, NoSuchCall, Passing
 from headrace.errors import HeadraceError, NotRunning, Refused
 from migrations.errors import LedgerMismatch
 
@@ -21,6 +22,10 @@ JSON = "application/json"
 STATUSES: tuple[tuple[type[HeadraceError], HTTPStatus], ...] = (
     (Busy, HTTPStatus.SERVICE_UNAVAILABLE),
     (NotRunning, HTTPStatus.SERVICE_UNAVAILABLE),
+    (Passing, HTTPStatus.SERVICE_UNAVAILABLE),
+    (NoSuchCall, HTTPStatus.NOT_FOUND),
+    (KeyReused, HTTPStatus.CONFLICT),
+    (Aborted, HTTPStatus.CONFLICT),
     (LedgerMismatch, HTTPStatus.CONFLICT),
     (Refused, HTTPStatus.BAD_REQUEST),
     (HeadraceError, HTTPStatus.INTERNAL_SERVER_ERROR),
@@ -51,6 +56,14 @@ def problem(
         media_type=MEDIA_TYPE,
         headers=dict(headers or {}),
     )
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe the problems that a route may answer with."""
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {}}}
+        for status in statuses
+    }
 
 
 def install(app: FastAPI) -> None:

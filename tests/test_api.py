@@ -1,26 +1,19 @@
 """The REST API: what it answers, to whom, and how it says no. Real HTTP, a real PostgreSQL."""
 
 import itertools
-import json
 import math
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import pytest
 import shop
-import uvicorn
+from serving import KEY, Client, assert_problem, serving
 from shop import island_over
 from waiting import until
 
-from api.app import create
 from api.cut import Freshness
 from api.guard import BODY_BYTES_MAX
 from api.island import Answer, Island
@@ -28,61 +21,7 @@ from api.values import to_json
 from etl_procs.reader import Reader
 from migrations import warehouse
 
-KEY = "a key for tests"
 SALES = '{"sql": "SELECT id, price, note FROM sales ORDER BY id"}'
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.body)
-
-
-@dataclass(frozen=True, slots=True)
-class Client:
-    port: int
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: str | bytes | Iterator[bytes] | None = None,
-        *,
-        key: str | None = f"Bearer {KEY}",
-        type_: str | None = "application/json",
-    ) -> Reply:
-        headers = {} if type_ is None else {"Content-Type": type_}
-        if key is not None:
-            headers["Authorization"] = key
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            named = {name.lower(): value for name, value in response.getheaders()}
-            return Reply(response.status, named, response.read())
-        finally:
-            connection.close()
-
-    def ask(self, sql: str, freshness: str = "staged") -> Reply:
-        return self.send("POST", "/v1/query", json.dumps({"sql": sql, "freshness": freshness}))
-
-
-@contextmanager
-def serving(island: Island) -> Iterator[Client]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create(island, KEY), log_level="critical"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield Client(listener.getsockname()[1])
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.fixture
@@ -91,15 +30,6 @@ def client(
 ) -> Iterator[Client]:
     with serving(island_over(warehouse_url, store.reader)) as made:
         yield made
-
-
-def assert_problem(reply: Reply, status: int, code: str) -> dict[str, Any]:
-    assert reply.status == status, reply.body
-    assert reply.headers["content-type"] == "application/problem+json"
-    document: dict[str, Any] = reply.document
-    assert (document["status"], document["code"]) == (status, code)
-    assert document["detail"]
-    return document
 
 
 def test_a_query_is_answered_at_each_freshness(
@@ -166,7 +96,7 @@ def test_types_beyond_the_tables_own_are_told_and_written(client: Client) -> Non
 
 
 def test_nothing_but_health_is_open_without_the_key(client: Client) -> None:
-    paths = ["/v1/query", "/openapi.json", "/nothing", "/livez/", "/"]
+    paths = ["/v1/query", "/v1/calls", "/metrics", "/openapi.json", "/nothing", "/livez/", "/"]
     keys = [None, "", "Bearer", "Bearer ", "Bearer no", KEY, f"Basic {KEY}", f"Bearer {KEY}x"]
     for path, key in itertools.product(paths, keys):
         reply = client.send("POST", path, SALES, key=key)
@@ -280,7 +210,7 @@ def test_a_bug_is_a_problem_that_shows_no_insides(
 
 
 def test_queries_beyond_the_limit_are_told_to_come_back(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    warehouse_url: str, store: shop.Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
 
@@ -291,16 +221,17 @@ def test_queries_beyond_the_limit_are_told_to_come_back(
     monkeypatch.setattr(Island, "query", slow)
     monkeypatch.setattr("api.app.QUERIES_WAITING_MAX", 1)
     replies: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: replies.append(client.ask("SELECT 1").status))
-        for _ in range(12)
-    ]
-    for thread in threads:
-        thread.start()
-    until(lambda: len(replies) == 3, 10, lambda: str(replies))
-    go_on.set()
-    for thread in threads:
-        thread.join()
+    with serving(island_over(warehouse_url, store.reader)) as client:
+        threads = [
+            threading.Thread(target=lambda: replies.append(client.ask("SELECT 1").status))
+            for _ in range(12)
+        ]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(replies) == 3, 10, lambda: str(replies))
+        go_on.set()
+        for thread in threads:
+            thread.join()
     assert sorted(replies) == [200] * 9 + [503] * 3
 
 

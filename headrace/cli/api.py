@@ -4,10 +4,12 @@ import logging
 import signal
 import socket
 import sys
+from functools import partial
 
 from headrace import telemetry
 from headrace.cli.command import Command, Context
 from headrace.config import Config
+from headrace.crash import CrashPoints
 from headrace.errors import ConfigError, Exit
 from headrace.local.home import Home
 from headrace.local.part import reachable
@@ -32,24 +34,31 @@ def run_api(context: Context) -> int:
     import uvicorn
 
     from api.app import create
+    from api.calls import Calls
     from api.catalogue import Catalogue
     from api.island import Island
+    from api.metrics import Figures
     from etl_procs import loader
     from etl_procs.core import core_path
     from etl_procs.reader import Reader
+    from headrace.cli import figures
 
     telemetry.start_logging("api")
+    path, dataflows = core_path(config.home), loader.load(config.flows)
+    crash = CrashPoints(config.testing.crash_at)
+    reader = Reader(path)
+    calls = Calls(path, dataflows, config.core, crash)
     island = Island(
         url=config.warehouse.url,
-        reader=Reader(core_path(config.home)),
-        catalogue=Catalogue(loader.load(config.flows)),
+        reader=reader,
+        catalogue=Catalogue(dataflows),
         timeout_ms=config.api.query_timeout_ms,
         rows_max=config.api.query_rows_max,
     )
     listener = _listen(config)
     server = uvicorn.Server(
         uvicorn.Config(
-            create(island, key),
+            create(island, calls, Figures(reader, partial(figures.living, config.home)), key),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -92,12 +101,17 @@ COMMANDS = [
         summary="run the REST API alone, against a given warehouse",
         description="Run the REST API in this process. `headrace up` starts it beside the other "
         "parts; alone it needs warehouse.url and api.key. It reads the core in the data folder, "
-        "and answers POST /v1/query, GET /livez and GET /readyz. SIGTERM ends it.",
+        "writes it only when a call is made (POST /v1/calls/DATAFLOW/NAME), and answers POST "
+        "/v1/query, GET /v1/calls, GET /metrics (for Prometheus), GET /livez and GET /readyz. "
+        "SIGTERM ends it.",
         examples=(
             "HEADRACE_API_KEY=... headrace api --flow my_flow.py --set api.port=8080 "
             "--set warehouse.url=postgresql://me@warehouse/db",
             "curl -H 'Authorization: Bearer ...' -H 'Content-Type: application/json' "
             '-d \'{"sql": "SELECT 1"}\' http://127.0.0.1:8080/v1/query',
+            "curl -H 'Authorization: Bearer ...' -H 'Content-Type: application/json' "
+            "-H 'Idempotency-Key: order-4711' "
+            '-d \'{"source": 7, "target": 9}\' http://127.0.0.1:8080/v1/calls/bank/transfer',
         ),
         run=run_api,
     )

@@ -1,0 +1,173 @@
+"""Calls: what clients may have the core do, one transaction each."""
+
+import inspect
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header
+from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr
+from starlette.responses import Response
+
+from api.guard import KEYED
+from api.line import Line
+from api.problem import JSON, problems
+from api.values import dump, to_json
+from etl_procs.calls import KEY_LENGTH_MAX, Caller, Result
+from etl_procs.columns import Column
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Call
+from etl_procs.reader import Reader
+from headrace.config import Core as Settings
+from headrace.crash import CrashPoints
+
+# Each waits for the core's one write lock: a second thread would only wait there.
+AT_ONCE = 1
+WAITING_MAX = 64
+
+Value = StrictInt | StrictFloat | StrictStr | None
+
+
+class ColumnOut(BaseModel):
+    """An argument, or a column of the result."""
+
+    name: str
+    type: str = Field(description="INTEGER (64 bits), REAL or TEXT.")
+    required: bool = Field(description="Whether it is never null.")
+
+
+class CallOut(BaseModel):
+    """A call that a dataflow declares."""
+
+    dataflow: str
+    name: str
+    description: str
+    arguments: list[ColumnOut]
+    returns: list[ColumnOut]
+
+
+class CallsOut(BaseModel):
+    """All calls."""
+
+    calls: list[CallOut]
+
+
+class ResultOut(BaseModel):
+    """What a call returned: rows, by column name. Infinities are text; integers are exact."""
+
+    rows: list[dict[str, Any]]
+
+
+class Calls:
+    """The calls of the loaded dataflows on one core, which is opened when the first is made."""
+
+    def __init__(
+        self,
+        path: Path,
+        dataflows: Mapping[str, Dataflow],
+        settings: Settings,
+        crash: CrashPoints,
+    ) -> None:
+        self._path = path
+        self._dataflows = dataflows
+        self._settings = settings
+        self._crash = crash
+        self._opening = threading.Lock()
+        self._caller: Caller | None = None
+
+    def described(self) -> CallsOut:
+        """List them, with their arguments and results."""
+        return CallsOut(
+            calls=[
+                _described(call)
+                for flow in self._dataflows.values()
+                for call in flow.calls.values()
+            ]
+        )
+
+    def make(self, dataflow: str, name: str, arguments: Mapping[str, Any], key: str) -> Result:
+        """Make one; with a key, at most once."""
+        return self._opened().call(dataflow, name, arguments, key=key)
+
+    def close(self) -> None:
+        """Close the core's file, if it is open."""
+        with self._opening:
+            if self._caller is not None:
+                self._caller.close()
+                self._caller = None
+
+    def _opened(self) -> Caller:
+        with self._opening:
+            if self._caller is None:
+                with Reader(self._path).snapshot():
+                    pass  # or it says that the engine has to make the core first
+                self._caller = Caller(self._path, self._dataflows, self._settings, self._crash)
+            return self._caller
+
+
+def router(calls: Calls) -> APIRouter:
+    """Make the routes."""
+    made = APIRouter(prefix="/v1/calls", tags=["calls"], dependencies=KEYED)
+    line = Line("calls", at_once=AT_ONCE, waiting_max=WAITING_MAX)
+
+    @made.get("", responses=problems(401))
+    async def list_calls() -> CallsOut:
+        """List the calls that the dataflows declare, with their arguments and results."""
+        return calls.described()
+
+    @made.post(
+        "/{dataflow}/{name}",
+        response_model=ResultOut,
+        responses=problems(400, 401, 404, 409, 413, 422, 500, 503),
+    )
+    async def make_call(
+        dataflow: str,
+        name: str,
+        arguments: Annotated[
+            dict[str, Value] | None,
+            Body(
+                description="The arguments by name; one that may be null can be left out.",
+                examples=[{"source": 7, "target": 9, "cents": 250}],
+            ),
+        ] = None,
+        idempotency_key: Annotated[
+            str | None,
+            Header(
+                min_length=1,
+                max_length=KEY_LENGTH_MAX,
+                description="A name for this very call: made again with it, it gives the first "
+                "one's result and does nothing. With other arguments it is refused (409).",
+            ),
+        ] = None,
+    ) -> Response:
+        """Make one call: one transaction, serializable with every batch and every other call.
+
+        If it fails, nothing of it is kept. 409 with the code `Aborted`: the call itself refused.
+        """
+        body = await line.run(
+            partial(_made, calls, dataflow, name, arguments or {}, idempotency_key or "")
+        )
+        return Response(body, media_type=JSON)
+
+    return made
+
+
+def _made(calls: Calls, dataflow: str, name: str, arguments: Mapping[str, Any], key: str) -> bytes:
+    rows = calls.make(dataflow, name, arguments, key)
+    return dump({"rows": [{name: to_json(value) for name, value in row.items()} for row in rows]})
+
+
+def _described(call: Call) -> CallOut:
+    return CallOut(
+        dataflow=call.dataflow,
+        name=call.name,
+        description=inspect.getdoc(call.body) or "",
+        arguments=[_column(column) for column in call.arguments.columns],
+        returns=[_column(column) for column in call.returns.columns],
+    )
+
+
+def _column(column: Column) -> ColumnOut:
+    return ColumnOut(name=column.name, type=column.type.value, required=column.required)

@@ -1,0 +1,162 @@
+"""Metrics: what the engine measures and the core holds, in the text format of Prometheus."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from etl_procs.measured import Measured
+from etl_procs.metrics import BOUNDS
+from etl_procs.reader import Reader
+from headrace.errors import NotRunning
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "headrace_core_"
+
+Labels = Mapping[str, str]
+Sample = tuple[str, Labels, float]
+"""What follows the metric's name, its labels, its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric with its samples."""
+
+    name: str
+    kind: str
+    help: str
+    samples: list[Sample]
+
+    def lines(self) -> Iterator[str]:
+        """Write it out."""
+        if not self.samples:
+            return
+        yield f"# HELP {PREFIX}{self.name} {self.help}"
+        yield f"# TYPE {PREFIX}{self.name} {self.kind}"
+        for suffix, labels, value in self.samples:
+            pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
+            yield f"{PREFIX}{self.name}{suffix}{'{' + pairs + '}' if pairs else ''} {value:.17g}"
+
+
+class Figures:
+    """Where the figures come from: the core's committed state, and an engine if one lives."""
+
+    def __init__(self, reader: Reader, living: Callable[[], Measured | None]) -> None:
+        self._reader = reader
+        self._living = living
+
+    def text(self) -> str:
+        """Give all of them, as they are now. What a dead engine has left is not among them."""
+        found = self._living()
+        metrics = [_gauge("up", "Whether an engine runs and measures.", [({}, found is not None)])]
+        metrics += self._held()
+        if found is not None:
+            metrics += _measured(found)
+        return "\n".join(line for metric in metrics for line in metric.lines()) + "\n"
+
+    def _held(self) -> list[Metric]:
+        """Give what the core holds, whether or not an engine runs."""
+        try:
+            with self._reader.snapshot() as snapshot:
+                batches, tallies = snapshot.batches(), snapshot.dead_letter_tallies()
+                staged = {name: snapshot.waiting(name) for name in batches}
+        except NotRunning:
+            return []
+        letters, tuples = dict.fromkeys(batches, 0), dict.fromkeys(batches, 0)
+        for tally in tallies:
+            letters[tally.dataflow] = letters.get(tally.dataflow, 0) + tally.letters
+            tuples[tally.dataflow] = tuples.get(tally.dataflow, 0) + tally.tuples
+        return [
+            _gauge("last_batch", "The last batch that is committed.", _by_flow(batches)),
+            _gauge("staged_rows", "Rows that wait for the warehouse.", _by_flow(staged)),
+            _gauge("dead_letters", "Dead letters that the core holds.", _by_flow(letters)),
+            _gauge("dead_letter_tuples", "Tuples in those dead letters.", _by_flow(tuples)),
+        ]
+
+
+def _measured(found: Measured) -> list[Metric]:
+    figures = found.figures
+    queues = {name.partition("."): queue for name, queue in figures["queues"].items()}
+    by_stream = [({"dataflow": d, "stream": s}, queue) for (d, _, s), queue in queues.items()]
+    return [
+        _gauge("measured_timestamp_seconds", "When this was so.", [({}, found.at.timestamp())]),
+        _counter("commits_total", "Groups of batches committed.", [({}, figures["commits"])]),
+        _counter(
+            "rollbacks_total", "Groups rolled back, and run again.", [({}, figures["rollbacks"])]
+        ),
+        _counter("batches_total", "Batches committed.", _by_flow(figures["batches"])),
+        _counter("aborts_total", "Attempts that failed.", _by_unit(figures["aborts"])),
+        _counter("dead_batches_total", "Batches given up.", _by_unit(figures["dead_batches"])),
+        _counter("dead_tuples_total", "Tuples set aside.", _by_flow(figures["dead_tuples"])),
+        _gauge(
+            "waiting_tuples",
+            "Tuples that have arrived and are in no commit.",
+            [(labels, queue["tuples"]) for labels, queue in by_stream],
+        ),
+        _gauge(
+            "oldest_waiting_seconds",
+            "The age of the oldest of them.",
+            [(labels, queue["oldest_s"]) for labels, queue in by_stream],
+        ),
+        _gauge(
+            "watermark",
+            "The last interval or punctuation that is closed.",
+            _by_flow(figures["epochs"]),
+        ),
+        _histogram(
+            "procedure_seconds",
+            "How long a procedure took for one batch.",
+            [(_unit(name), histogram) for name, histogram in figures["units"].items()],
+        ),
+        _histogram(
+            "group_seconds", "How long one commit took, with all in it.", [({}, figures["groups"])]
+        ),
+        _sizes(figures["group_sizes"], sum(figures["batches"].values())),
+    ]
+
+
+def _gauge(name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Metric:
+    return Metric(name, "gauge", text, [("", labels, value) for labels, value in samples])
+
+
+def _counter(name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Metric:
+    return Metric(name, "counter", text, [("", labels, value) for labels, value in samples])
+
+
+def _histogram(name: str, text: str, found: Iterable[tuple[Labels, Mapping[str, Any]]]) -> Metric:
+    samples: list[Sample] = []
+    for labels, histogram in found:
+        below = 0
+        for bound in BOUNDS[:-1]:  # the last one has no end
+            below += histogram["buckets"].get(bound, 0)
+            samples.append(("_bucket", {**labels, "le": bound}, below))
+        samples.append(("_bucket", {**labels, "le": "+Inf"}, histogram["count"]))
+        samples.append(("_sum", labels, histogram["sum_s"]))
+        samples.append(("_count", labels, histogram["count"]))
+    return Metric(name, "histogram", text, samples)
+
+
+def _sizes(sizes: Mapping[str, int], batches: int) -> Metric:
+    samples: list[Sample] = []
+    below = 0
+    for size in sorted(sizes, key=int):
+        below += sizes[size]
+        samples.append(("_bucket", {"le": size}, below))
+    samples += [("_bucket", {"le": "+Inf"}, below), ("_sum", {}, batches), ("_count", {}, below)]
+    return Metric("group_batches", "histogram", "Batches that committed together.", samples)
+
+
+def _by_flow(found: Mapping[str, float]) -> list[tuple[Labels, float]]:
+    return [({"dataflow": name}, value) for name, value in found.items()]
+
+
+def _by_unit(found: Mapping[str, float]) -> list[tuple[Labels, float]]:
+    return [(_unit(name), value) for name, value in found.items()]
+
+
+def _unit(name: str) -> Labels:
+    dataflow, _, unit = name.partition(".")
+    return {"dataflow": dataflow, "procedure": unit}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

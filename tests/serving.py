@@ -1,0 +1,96 @@
+"""The API over real HTTP: a server of a test's own, a client, and what a problem looks like."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any
+
+import uvicorn
+
+from api.app import create
+from api.calls import Calls
+from api.island import Island
+from api.metrics import Figures
+from etl_procs.measured import Measured
+from headrace import config
+from headrace.crash import CrashPoints
+
+KEY = "a key for tests"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    port: int
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: str | bytes | Iterator[bytes] | None = None,
+        *,
+        key: str | None = f"Bearer {KEY}",
+        type_: str | None = "application/json",
+        **more: str,
+    ) -> Reply:
+        headers = {name.replace("_", "-"): value for name, value in more.items()}
+        if type_ is not None:
+            headers["Content-Type"] = type_
+        if key is not None:
+            headers["Authorization"] = key
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            named = {name.lower(): value for name, value in response.getheaders()}
+            return Reply(response.status, named, response.read())
+        finally:
+            connection.close()
+
+    def ask(self, sql: str, freshness: str = "staged") -> Reply:
+        return self.send("POST", "/v1/query", json.dumps({"sql": sql, "freshness": freshness}))
+
+
+def no_engine() -> Measured | None:
+    return None
+
+
+@contextmanager
+def serving(
+    island: Island, calls: Calls | None = None, living: Callable[[], Measured | None] = no_engine
+) -> Iterator[Client]:
+    made = calls or Calls(island.reader.path, {}, config.Core(), CrashPoints())
+    app = create(island, made, Figures(island.reader, living), KEY)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield Client(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+        made.close()
+
+
+def assert_problem(reply: Reply, status: int, code: str) -> dict[str, Any]:
+    assert reply.status == status, reply.body
+    assert reply.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = reply.document
+    assert (document["status"], document["code"]) == (status, code)
+    assert document["detail"]
+    return document
