@@ -203,6 +203,7 @@ class Group:
         assert not self.is_amid_a_round, "one round after the other"
         self.last += 1
         self.batches += 1
+        self._replayed = None  # that was another round
 
     def finish_round(self) -> bool:
         """Run the units that have not done the last round; False if there is no time for all."""
