@@ -1,0 +1,252 @@
+"""Broken builds: what happens to the promises when one line of the core is not there.
+
+Each mutation is a textual change to a copy of the tree, and names the tests that must fail for it.
+One that nothing catches makes `make prove` fail, and so does one that does not apply any more.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+COPIED = ("etl_procs", "headrace", "tests", "pyproject.toml")
+
+MODEL = "test_reference.py"
+CRASH = "test_core_crash.py"
+HISTORY = "test_serializable.py"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One way to break the core."""
+
+    what: str
+    module: str
+    old: str
+    new: str
+    tests: Sequence[str] = (MODEL,)
+
+
+MUTATIONS = [
+    Mutation(
+        "the ledger moves without comparing",
+        "ledger.py",
+        "WHERE dataflow = :dataflow AND procedure = :procedure AND batch = :was",
+        "WHERE dataflow = :dataflow AND procedure = :procedure",
+        ("test_guarantees.py",),
+    ),
+    Mutation("the fence is not looked at", "ledger.py", "if now != fence:", "if False:"),
+    Mutation(
+        "positions are committed before the effects",
+        "group.py",
+        "self._positions.setdefault(stream.name, {}).update(taken.positions)",
+        "ledger.move_positions(self._connection, self._name, {stream.name: taken.positions}); "
+        "self._connection.execute('COMMIT'); self._connection.execute('BEGIN IMMEDIATE')",
+    ),
+    Mutation(
+        "the effects are committed before the ledger",
+        "group.py",
+        "        ledger.move_positions(connection, self._name, self._positions)\n",
+        "        connection.execute('COMMIT'); connection.execute('BEGIN IMMEDIATE')\n"
+        "        ledger.move_positions(connection, self._name, self._positions)\n",
+        (CRASH,),
+    ),
+    Mutation(
+        "members of a nested group are units of their own",
+        "graph.py",
+        "nested = {name: nest for nest in dataflow.nests for name in nest}",
+        "nested: dict[str, tuple[str, ...]] = {}",
+        (HISTORY,),
+    ),
+    Mutation(
+        "units run in the reverse of the topological order",
+        "graph.py",
+        "for group in TopologicalSorter(before).static_order():",
+        "for group in reversed(list(TopologicalSorter(before).static_order())):",
+    ),
+    Mutation(
+        "a window by tuples slides one early",
+        "windows.py",
+        "while last - first + 1 >= self._slide:",
+        "while last - first + 1 >= self._slide - 1:",
+    ),
+    Mutation(
+        "a window by batches slides one early",
+        "windows.py",
+        "if batch % self._extent.slide == 0:",
+        "if (batch + 1) % self._extent.slide == 0:",
+    ),
+    Mutation(
+        "a late tuple does not enter a window by event time",
+        "windows.py",
+        "oldest = boundary - self._size\n",
+        "oldest = boundary - min(self._size, self._slide)\n",
+    ),
+    Mutation(
+        "what failed is not rolled back",
+        "group.py",
+        'connection.execute("ROLLBACK TO te")',
+        "pass",
+    ),
+    Mutation(
+        "what a failed unit has emitted goes on",
+        "group.py",
+        "self._give_up(unit, batch, inputs, failures)\n        return None",
+        "self._give_up(unit, batch, inputs, failures)\n        return execution",
+    ),
+    Mutation(
+        "a batch that failed is no dead letter",
+        "group.py",
+        "        self._give_up(unit, batch, inputs, failures)\n",
+        "",
+    ),
+    Mutation(
+        "what does not decode is passed over",
+        "group.py",
+        "if taken.undecoded is not None:",
+        "if False:",
+    ),
+    Mutation(
+        "a batch is gone when the first has taken it",
+        "group.py",
+        "if not self._is_awaited(stream.name, batch):",
+        "if True:",
+    ),
+    Mutation(
+        "what a group left pending is not read again",
+        "core.py",
+        "held = {(batch.stream.name, batch.id): batch for batch in waiting}",
+        "held = {(b.stream.name, b.id): b for b in waiting if not b}",
+    ),
+    Mutation(
+        "a group may end amid a replay",
+        "group.py",
+        "            late = NEVER  # its letters",
+        "            pass  # its letters",
+    ),
+    Mutation(
+        "dead letters that run again stay",
+        "group.py",
+        "        replay.drop(self._connection)\n",
+        "",
+    ),
+    Mutation(
+        "rows are staged under the next batch",
+        "group.py",
+        "kept.append((execution.batch, staged))",
+        "kept.append((execution.batch + 1, staged))",
+    ),
+    Mutation(
+        "a batch more is forgotten than was confirmed",
+        "staging.py",
+        "AND last_batch <= :through",
+        "AND last_batch <= :through + 1",
+    ),
+    Mutation(
+        "one outlet has one part of a batch",
+        "schema.sql",
+        "    data        BLOB NOT NULL\n) STRICT;\n\nCREATE INDEX IF NOT EXISTS headrace_stages",
+        "    data        BLOB NOT NULL,\n    UNIQUE (dataflow, outlet, last_batch, first_batch)\n"
+        ") STRICT;\n\nCREATE INDEX IF NOT EXISTS headrace_stages",
+    ),
+    Mutation(
+        "the punctuation that was reached is not recorded",
+        "group.py",
+        "ledger.close_epoch(connection, self._name, self._epoch)",
+        "pass",
+    ),
+    Mutation(
+        "tuples that are repeated are taken again",
+        "batch.py",
+        "keep = pc.and_not(keep, done)",
+        "pass",
+    ),
+    Mutation(
+        "a late tuple is lost by the intake",
+        "backlog.py",
+        "for epoch, first, after in _runs(rising):\n",
+        "for epoch, first, after in _runs(rising)[-1:]:\n",
+        ("test_intake.py",),
+    ),
+    Mutation(
+        "the key of a call is recorded after its commit",
+        "calls.py",
+        "connection.execute(KEEP, {**of, **texts})",
+        "connection.execute('COMMIT'); connection.execute('BEGIN IMMEDIATE'); "
+        "connection.execute(KEEP, {**of, **texts})",
+    ),
+    Mutation(
+        "a call is not written down with its key",
+        "calls.py",
+        "kept = connection.execute(KEPT, of).fetchone() if key else None",
+        "kept = None",
+    ),
+    Mutation(
+        "who writes does not wait, and reads before it has the lock",
+        "store.py",
+        'self.connection.execute("BEGIN IMMEDIATE")',
+        'self.connection.execute("BEGIN DEFERRED")',
+        ("test_guarantees.py",),
+    ),
+]
+
+
+def broken(mutation: Mutation, folder: Path) -> Path:
+    """Copy the tree, and break it in one place."""
+    for name in COPIED:
+        source, target = ROOT / name, folder / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    module = folder / "etl_procs" / mutation.module
+    text = module.read_text()
+    assert text.count(mutation.old) == 1, f"{mutation.what}: does not apply to {mutation.module}"
+    module.write_text(text.replace(mutation.old, mutation.new))
+    return folder
+
+
+def caught_by(folder: Path, tests: Sequence[str]) -> str:
+    """Run tests in a copy of the tree; name the first one that fails, or nothing."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no"]
+    ran = subprocess.run(
+        [*command, *(f"tests/{test}" for test in tests)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
+    assert ran.returncode in (0, 1), ran.stdout + ran.stderr
+    return found[1] if found else ""
+
+
+def run(only: str = "") -> Iterator[tuple[Mutation, str]]:
+    """Break the core in every way, one after the other, and name what caught it."""
+    with tempfile.TemporaryDirectory() as home:
+        for number, mutation in enumerate(MUTATIONS):
+            if only in mutation.what:
+                folder = Path(home) / str(number)
+                folder.mkdir()
+                yield mutation, caught_by(broken(mutation, folder), mutation.tests)
+                shutil.rmtree(folder)
+
+
+def main() -> None:
+    survived = 0
+    for mutation, test in run(*sys.argv[1:]):
+        survived += not test
+        print(f"{mutation.what:<62} {test or 'NOTHING CAUGHT IT'}", flush=True)
+    sys.exit(f"{survived} mutations survived" if survived else 0)
+
+
+if __name__ == "__main__":
+    main()
