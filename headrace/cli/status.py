@@ -3,9 +3,10 @@
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.cli import parts
 from headrace.cli.command import Context
@@ -17,6 +18,9 @@ from headrace.local import lock, state
 from headrace.local.home import Home
 from headrace.local.part import Probe
 from headrace.local.state import PartState, StackState, State
+
+if TYPE_CHECKING:
+    from headrace.cli.figures import CoreView
 
 LAG_UNITS = {parts.ENGINE: "tuples", parts.POSTGRES: "rows"}
 HEADER = ("part", "state", "pid", "address", "lag", "age", "restarts")
@@ -51,6 +55,8 @@ class View:
     supervisor: SupervisorView
     parts: dict[str, PartView]
     home: Path
+    core: "CoreView | None" = None
+    """What the core holds and its engine measures; None before there is a core."""
 
     @property
     def is_ready(self) -> bool:
@@ -59,7 +65,8 @@ class View:
 
     def json(self) -> str:
         """Write it as JSON."""
-        return json.dumps(asdict(self), default=str, indent=2)
+        core = None if self.core is None else self.core.document()
+        return json.dumps({**asdict(replace(self, core=None)), "core": core}, default=str, indent=2)
 
     def lines(self) -> list[str]:
         """Write it as a table for people."""
@@ -67,7 +74,8 @@ class View:
         first = ("supervisor", own.state, own.pid or "-", "-", "-", _age(own.age_s), "-")
         rows = [first, *(_row(name, part) for name, part in self.parts.items())]
         why = ["", own.why] if own.why else []
-        return [*laid_out(HEADER, rows), "", f"data folder: {self.home}", *why]
+        core = [] if self.core is None else ["", *self.core.lines()]
+        return [*laid_out(HEADER, rows), *core, "", f"data folder: {self.home}", *why]
 
 
 def print_status(context: Context) -> int:
@@ -81,9 +89,15 @@ def look(config: Config, clock: Clock) -> View:
     """See how the stack is now."""
     home = Home(config.home)
     running = state.running(home)
-    if running is not None:
-        return _living(config, home, running, clock.now())
-    return _gone(home)
+    view = _gone(home) if running is None else _living(config, home, running, clock.now())
+    return replace(view, core=_core(home, clock.now()))
+
+
+def _core(home: Home, now: datetime) -> "CoreView | None":
+    # Here, because every other command would pay for importing Arrow.
+    from headrace.cli import figures
+
+    return figures.look(home, now)
 
 
 def _gone(home: Home) -> View:
