@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from etl_procs.access import Access, rights_of
+from etl_procs.batch import tuples_of
 from etl_procs.columns import Columns
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import (
@@ -135,6 +136,7 @@ class Caller:
         self._overdue_at = self._clock.monotonic() + self._statement_ms_max / 1000
         try:
             rows = call.body(transaction, **given)
+            result = _result(call, rows)
             if execution.broken is not None:
                 raise execution.broken
         except Aborted as error:
@@ -153,7 +155,7 @@ class Caller:
         finally:
             self._overdue_at = inf
             execution.end()
-        return _result(call, rows)
+        return result
 
 
 def _arguments(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,8 +178,10 @@ def _result(call: Call, rows: Any) -> Result:
         rows = []
     elif isinstance(rows, Mapping):
         rows = [rows]
-    fitted = Fitter(call.returns).fit(rows, f"call {call.dataflow}.{call.name} returns")
-    assert isinstance(fitted, list), "rows"
+    what = f"call {call.dataflow}.{call.name} returns"
+    fitted = Fitter(call.returns).fit(rows, what)
+    if not isinstance(fitted, list):
+        fitted = tuples_of(fitted)
     return [dict(zip(call.returns.names, values, strict=True)) for values in fitted]
 
 

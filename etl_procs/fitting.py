@@ -17,12 +17,26 @@ from etl_procs.errors import CoreError
 from etl_procs.rules import Value
 
 INTEGER_LEAST, INTEGER_MOST = -(2**63), 2**63 - 1
+REAL_BITS_MOST = 1023
+SHOWN_MAX = 200
 
 PYTHON_TYPES: Mapping[Type, Any] = {Type.INTEGER: int, Type.REAL: float, Type.TEXT: str}
 
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, Value]]
 Part: TypeAlias = list[Tuple] | pa.Table
 """Rows that fit: tuples in the order of the columns, or an Arrow table with their schema."""
+
+
+def _is_exact(value: int) -> bool:
+    return value.bit_length() <= REAL_BITS_MOST and float(value) == value
+
+
+def _shown(value: Any) -> str:
+    """Show a value in an error: a part of it is enough, and some integers cannot be written."""
+    if isinstance(value, int) and value.bit_length() > REAL_BITS_MOST:
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
 
 
 def _is_text(type_: pa.DataType) -> bool:
@@ -84,17 +98,19 @@ class Fitter:
                     raise self._misfit(what, f"without {column.name}", alone=True)
             elif column.type is Type.INTEGER and kind is int:
                 if not INTEGER_LEAST <= value <= INTEGER_MOST:  # type: ignore[operator]
-                    raise self._misfit(what, f"{column.name} is {value}, beyond 64 bits")
+                    raise self._misfit(what, f"{column.name} is {_shown(value)}, beyond 64 bits")
             elif column.type is Type.TEXT and kind is str:
                 self._check_text(column, value, what)  # type: ignore[arg-type]
             elif column.type is Type.REAL and kind is float:
                 if value != value:
                     raise self._misfit(what, f"{column.name} is NaN")
-            elif column.type is Type.REAL and kind is int and float(value) == value:
+            elif column.type is Type.REAL and kind is int and _is_exact(value):  # type: ignore[arg-type]
                 changed = changed or list(values)
                 changed[index] = float(value)
             else:
-                raise self._misfit(what, f"{column.name} is {value!r}, no {column.type.value}")
+                raise self._misfit(
+                    what, f"{column.name} is {_shown(value)}, no {column.type.value}"
+                )
         return tuple(changed or values)
 
     def _check_text(self, column: Column, value: str, what: str) -> None:
@@ -112,6 +128,9 @@ class Fitter:
 
     def _table(self, table: pa.Table, what: str) -> pa.Table:
         schema = self._columns.arrow
+        if sorted(table.column_names) != sorted(schema.names):
+            given, names = ", ".join(table.column_names), ", ".join(schema.names)
+            raise self._misfit(what, f"it has {given} and not {names}")
         try:
             table = table.select(self._columns.names)
             for given, declared in zip(table.schema, schema, strict=True):

@@ -1,0 +1,164 @@
+"""Fitting: rows that a user hands over are kept as they are, or refused; never changed."""
+
+import math
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etl_procs.batch import table_of, tuples_of
+from etl_procs.columns import Columns, parse_tuple
+from etl_procs.errors import CoreError
+from etl_procs.fitting import Fitter, Rows
+
+COLUMNS = parse_tuple("n INTEGER NOT NULL, x REAL, t TEXT", "t")
+NAMES = COLUMNS.names
+
+values: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-(2**64), 2**64),
+    st.floats(),
+    st.text(),
+    st.text(alphabet=st.characters()),  # surrogates too
+    st.binary(max_size=3),
+    st.sampled_from(["\0", "a\0b", "\ud800", 10**400, 2**53, 2**53 + 1, -0.0, math.inf]),
+)
+
+
+def fit(rows: Rows, columns: Columns = COLUMNS) -> Any:
+    return Fitter(columns).fit(rows, "somebody emits")
+
+
+def is_kept(column: str, value: Any) -> bool:
+    """Whether a value can be kept without any change, as the documentation says."""
+    match column, value:
+        case _, None:
+            return column != "n"
+        case _, bool():
+            return False
+        case "n", int():
+            return bool(-(2**63) <= value < 2**63)
+        case "x", int():
+            return abs(value) < 2**1023 and int(float(value)) == value
+        case "x", float():
+            return not math.isnan(value)
+        case "t", str():
+            return "\0" not in value and not any("\ud800" <= c <= "\udfff" for c in value)
+    return False
+
+
+@given(st.tuples(values, values, values))
+def test_a_row_is_kept_as_it_is_or_refused(row: tuple[Any, ...]) -> None:
+    given_row = dict(zip(NAMES, row, strict=True))
+    if all(is_kept(name, value) for name, value in given_row.items()):
+        assert fit([given_row]) == [row]
+        (kept,) = fit([given_row])
+        assert [type(v) for v in kept[:1]] == [int]
+        assert isinstance(kept[1], float | None)
+    else:
+        with pytest.raises(CoreError, match="somebody emits a "):
+            fit([given_row])
+
+
+kept_rows = st.lists(
+    st.tuples(
+        st.integers(-(2**63), 2**63 - 1),
+        st.none() | st.floats(allow_nan=False),
+        st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+    )
+)
+
+
+@given(kept_rows)
+def test_rows_and_an_arrow_table_of_them_are_the_same(rows: list[tuple[Any, ...]]) -> None:
+    table = table_of(rows, COLUMNS.arrow)
+    fitted = fit(table)
+    assert fitted.schema.equals(COLUMNS.arrow)
+    assert tuples_of(fitted) == fit([dict(zip(NAMES, row, strict=True)) for row in rows]) == rows
+
+
+def test_the_order_of_the_keys_of_a_row_and_of_a_tables_columns_does_not_matter() -> None:
+    assert fit([{"t": "a", "n": 1, "x": None}]) == [(1, None, "a")]
+    assert tuples_of(fit(pa.table({"t": ["a"], "x": [1.0], "n": [1]}))) == [(1, 1.0, "a")]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({}, "it has  and not n, x, t"),
+        ({"n": 1, "x": 1.0}, "it has n, x and not"),
+        ({"n": 1, "x": 1.0, "t": "a", "u": 1}, "it has n, x, t, u and not"),
+        ({"n": 1, "x": 1.0, "u": "a"}, "it has n, x, u and not"),
+        ({"n": None, "x": 1.0, "t": "a"}, "row without n"),
+        ({"n": 2**63, "x": None, "t": None}, "n is 9223372036854775808, beyond 64 bits"),
+        ({"n": 10**5000, "x": None, "t": None}, "n is an integer of 16610 bits"),
+        ({"n": 1, "x": None, "t": 5}, "t is 5, no TEXT"),
+        ({"n": "9" * 10_000, "x": None, "t": None}, r"n is '9{199}\.\.\., no INTEGER"),
+        ({"n": 1, "x": math.nan, "t": None}, "x is NaN"),
+        ({"n": 1, "x": None, "t": "\0"}, "t with a NUL character"),
+    ],
+)
+def test_a_refusal_names_column_and_value_and_says_what_fits(
+    row: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CoreError, match=rf"somebody emits a .*{message}") as raised:
+        fit([row])
+    assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"n": pa.array([1], pa.int8()), "x": pa.array([1.5], pa.float32()), "t": ["a"]},
+        {"n": pa.array([1], pa.uint64()), "x": [None], "t": pa.array(["a"], pa.large_string())},
+        {"n": [1], "x": pa.array([1.5], pa.float16()), "t": pa.array([None], pa.string())},
+    ],
+)
+def test_a_table_of_narrower_types_fits_without_a_change(columns: dict[str, Any]) -> None:
+    table = pa.table(columns)
+    fitted = fit(table)
+    assert fitted.schema.equals(COLUMNS.arrow)
+    assert fitted.to_pylist() == table.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"n": [1], "x": [1.0]}, "it has n, x and not n, x, t"),
+        ({"n": [None], "x": [1.0], "t": ["a"]}, "without n"),
+        ({"n": pa.array([2**63], pa.uint64()), "x": [1.0], "t": ["a"]}, "9223372036854775808"),
+        ({"n": [1.0], "x": [1.0], "t": ["a"]}, "n is double, and not int64"),
+        ({"n": [True], "x": [1.0], "t": ["a"]}, "n is bool, and not int64"),
+        ({"n": [1], "x": [1], "t": ["a"]}, "x is int64, and not double"),
+        ({"n": [1], "x": [1.0], "t": [b"a"]}, "t is binary, and not string"),
+        ({"n": [1], "x": [math.nan], "t": ["a"]}, "x is NaN"),
+        ({"n": [1], "x": [None], "t": ["a\0"]}, "NUL"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(CoreError, match=f"somebody emits a .*{message}"):
+        fit(pa.table(columns))
+
+
+def test_a_table_with_a_column_too_many_is_refused_like_a_row() -> None:
+    with pytest.raises(CoreError, match="it has n, x, t, u and not n, x, t"):
+        fit(pa.table({"n": [1], "x": [1.0], "t": ["a"], "u": [1]}))
+
+
+def test_text_that_is_no_utf8_inside_a_table_is_refused() -> None:
+    bad = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.array([0, 1], pa.int32()).buffers()[1], pa.py_buffer(b"\xff")]
+    )
+    with pytest.raises(CoreError, match="does not fit"):
+        fit(pa.table({"n": [1], "x": [1.0], "t": bad}))
+
+
+def test_columns_of_one_name_and_no_columns_are_tuples_too() -> None:
+    assert fit([{"n": 5}], parse_tuple("n INTEGER", "t")) == [(5,)]
+    assert fit([{}], Columns("", ())) == [()]
+    with pytest.raises(CoreError, match="it has n and not"):
+        fit([{"n": 5}], Columns("", ()))
