@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import shop
+import till
+from serving import KEY, Client
 
 from headrace.errors import Exit
 from migrations import warehouse
 
-KEY = "a key for tests"
 HERE = Path(__file__).parent  # the commands run here: the flow imports its neighbours
 FLOW = ("--flow", str(HERE / "shop.py"))
 
@@ -34,10 +35,10 @@ def headrace(*arguments: str, home: Path, **environment: str) -> subprocess.Comp
 
 
 @contextmanager
-def api_process(home: Path, url: str) -> Iterator[int]:
+def api_process(home: Path, url: str, flow: Path = HERE / "shop.py") -> Iterator[int]:
     """Run `headrace api` and give its port."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "headrace.cli", "api", "--home", str(home), *FLOW],
+        [sys.executable, "-m", "headrace.cli", "api", "--home", str(home), "--flow", str(flow)],
         cwd=HERE,
         env={**os.environ, "HEADRACE_WAREHOUSE_URL": url, "HEADRACE_API_KEY": KEY},
         stderr=subprocess.PIPE,
@@ -83,6 +84,31 @@ def test_the_commands_ask_and_answer(
         assert refused.stderr.startswith("headrace: the statement is not a SELECT\n")
         stranger = where | {"HEADRACE_API_KEY": "wrong"}
         assert headrace("query", "SELECT 1", home=store.home, **stranger).returncode == Exit.REFUSED
+
+
+def test_calls_of_two_processes_and_an_engine_take_turns_on_one_core(tmp_path: Path) -> None:
+    made = till.Till(tmp_path)
+    made.settle([("tea", 250)], [])
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
+    try:
+        with api_process(tmp_path, nowhere, till.FILE) as port:
+            client = Client(port)
+            flow = ("--flow", str(till.FILE))
+            for round_ in range(3):
+                reply = client.send("POST", "/v1/calls/till/put", '{"cents": 1}')
+                assert (reply.status, reply.document["rows"][0]["cents"]) == (200, made.cents())
+                words = ("call", "till.put", "cents=10", "--key", f"k{round_}", *flow)
+                assert headrace(*words, home=tmp_path).returncode == Exit.OK
+                made.settle([("bun", 100)], [])
+            key = {"Idempotency_Key": "k0"}  # what the other process has done, this one knows
+            again = client.send("POST", "/v1/calls/till/put", '{"cents": 10}', **key)
+            assert again.document == {"rows": [{"cents": 261, "note": None}]}
+            text = client.send("GET", "/metrics").body.decode()
+            assert "headrace_core_up 0\n" in text
+            assert 'headrace_core_last_batch{dataflow="till"} 4\n' in text
+        assert made.cents() == 250 + 3 * (1 + 10 + 100)
+    finally:
+        made.end_of_day()
 
 
 def test_a_query_without_an_api_says_how_to_start_one(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Metrics: what an engine writes about itself, and who reads it; a dead one is not told as living."""
+"""Metrics: what an engine writes about itself, and that a dead one is not told as living."""
 
 import json
 import os
