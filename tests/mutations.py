@@ -188,11 +188,18 @@ MUTATIONS = [
         "kept = None",
     ),
     Mutation(
-        "who writes does not wait, and reads before it has the lock",
+        "a writer reads before it has the lock, and others do not wait for it",
         "store.py",
-        'self.connection.execute("BEGIN IMMEDIATE")',
-        'self.connection.execute("BEGIN DEFERRED")',
-        ("test_guarantees.py",),
+        "with self._door.writing():\n            try:\n"
+        '                self.connection.execute("BEGIN IMMEDIATE")',
+        'if True:\n            try:\n                self.connection.execute("BEGIN DEFERRED")',
+        (HISTORY,),
+    ),
+    Mutation(
+        "a round after a replay is given its letters once more",
+        "group.py",
+        "        self._replayed = None  # that was another round\n",
+        "",
     ),
 ]
 

@@ -70,6 +70,7 @@ class PacedClock:
 
 
 ROW = st.builds(Values, st.integers(0, 4), st.integers(0, 12), st.integers(0, 8))
+ROWS = st.lists(st.none() | ROW | ROW | ROW | ROW, max_size=6)
 
 
 class CoreAndModel(RuleBasedStateMachine):
@@ -104,18 +105,18 @@ class CoreAndModel(RuleBasedStateMachine):
                     one, other = place[giver[stream]], place[procedure.name]
                     assert one < other or (one == other and procedure.name in self.spec.nest)
 
-    @rule(data=st.data(), rows=st.lists(st.none() | ROW | ROW | ROW, min_size=1, max_size=8))
-    def feed(self, data: st.DataObject, rows: list[Values | None]) -> None:
-        stream = data.draw(st.sampled_from([name for name, _ in self.spec.borders]))
-        partition = data.draw(st.sampled_from(self.spec.partitions(stream)))
-        log = self.model.log[stream]
-        first = sum(record.partition == partition for record in log)
-        later = len(log) // 3  # event time goes on, more or less
-        for index, row in enumerate(rows):
-            values = row and row._replace(t=row.t + later)
-            log.append(Record(partition, first + index, values))
-        overlap = data.draw(st.integers(0, 3))
-        self._feed(stream, [r for r in log if r.partition == partition][-overlap - len(rows) :])
+    @rule(data=st.data())
+    def feed(self, data: st.DataObject) -> None:
+        for stream, log in self.model.log.items():
+            partition = data.draw(st.sampled_from(self.spec.partitions(stream)))
+            mine = [record for record in log if record.partition == partition]
+            again = data.draw(st.integers(0, len(mine)))  # from there on, it was there before
+            later = len(log) // 3  # event time goes on, more or less
+            for row in data.draw(ROWS):
+                values = row and row._replace(t=row.t + later)
+                mine.append(Record(partition, len(mine), values))
+                log.append(mine[-1])
+            self._feed(stream, mine[again:])
         self._compare()
 
     @precondition(lambda self: any(tuples == 0 for _, tuples in self.spec.borders))
@@ -145,7 +146,7 @@ class CoreAndModel(RuleBasedStateMachine):
     def drain(self) -> None:
         while self._commit():
             self._compare()
-        assert not self.model.has_work
+        assert not self.model.has_work, self._letters()
         self._compare()
         assert self._pending() == {}
 
@@ -284,6 +285,8 @@ class CoreAndModel(RuleBasedStateMachine):
         return dict(self.spec.borders)[stream] == 0
 
     def _feed(self, stream: str, records: list[Record]) -> None:
+        if not records:
+            return
         declared = self.flow.streams[stream]
         schema = pa.schema([*ARRIVAL, *(f.with_nullable(True) for f in declared.columns.arrow)])
         rows = [
@@ -399,8 +402,8 @@ def _letter(letter: dead_letters.DeadLetter) -> Letter:
 
 
 SHORT = settings(
-    max_examples=120,
-    stateful_step_count=25,
+    max_examples=500,
+    stateful_step_count=30,
     derandomize=True,
     deadline=None,
     database=None,
