@@ -131,9 +131,13 @@ class Core:
         return list(iter(self.commit_next, None))
 
     def waiting(self, dataflow: str) -> int:
-        """Tell how many complete batches wait, on the stream of a dataflow that has most."""
+        """Tell how many complete batches wait for their turn, on the stream that has most.
+
+        None do as long as another stream lacks its batch: whoever feeds must be let go on to it.
+        """
         with self._lock:
-            return self._flows[dataflow].intake.waiting_batches()
+            intake = self._flows[dataflow].intake
+            return intake.waiting_batches() if intake.is_complete() else 0
 
     def deadline(self) -> float | None:
         """Tell when a batch is due that is not complete now, by the clock's monotonic time."""

@@ -341,6 +341,7 @@ class Group:
     def write(self) -> Committed:
         """Write down what is not yet in the database, and move the ledger."""
         connection, flow = self._connection, self._flow
+        ledger.step(connection, self._name, flow.done, self.done)
         new = [batch for key, batch in self.pending.items() if key not in flow.pending]
         pending.add(connection, self._name, new)
         pending.drop(connection, self._name, flow.pending.keys() - self.pending.keys())
@@ -352,7 +353,6 @@ class Group:
         if self._epoch is not None:
             ledger.close_epoch(connection, self._name, self._epoch)
             self._metrics.epochs[self._name] = self._epoch
-        ledger.step(connection, self._name, flow.done, self.done)
         first = min(flow.done.values(), default=0) + 1
         through = min(self.done.values(), default=0)
         return Committed(self._name, first, through, self._tuples, self._dead, staged)

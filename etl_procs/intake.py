@@ -109,6 +109,11 @@ class Intake:
         """Count the tuples of each border stream that are in no round yet."""
         return {queue.stream.name: queue.waiting for queue in self._queues}
 
+    def is_complete(self) -> bool:
+        """Tell if the next round has all that it needs: nothing more has to come for it."""
+        epoch = self._epoch()
+        return all(queue.lowest > epoch for queue in self._queues)
+
     def waiting_batches(self) -> int:
         """Count the complete batches that wait for another stream: the most on any one."""
         return max((queue.ready for queue in self._queues), default=0)
