@@ -172,6 +172,14 @@ def test_the_configuration_page_has_every_key_as_it_is() -> None:
     assert not stale, "docs/configuration.md still has:\n" + "\n".join(stale)
 
 
+def test_the_operations_page_says_what_happens_at_each_limit_of_the_core() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    limits = [key for key in KEYS if key.startswith("core.") and key.endswith("_max")]
+    untold = [key for key in limits if not key.startswith("core.group_") and f"`{key}`" not in page]
+    assert not untold
+    assert "`core.group_*_max`" in page
+
+
 def words(example: str) -> list[str]:
     """Split an example as a shell would: one command, without what it is piped into."""
     lexer = shlex.shlex(example, posix=True, punctuation_chars=True)

@@ -235,3 +235,12 @@ def test_the_api_serves_them_with_the_key(made: Till, engine: Scribe) -> None:
         assert (reply.status, reply.headers["content-type"]) == (200, MEDIA_TYPE)
         assert samples(reply.body.decode())["up", ""] == 1
         assert client.send("GET", "/metrics", key=None).status == 401
+
+
+def test_the_operations_page_has_every_metric_as_it_is(made: Till, engine: Scribe) -> None:
+    write(made, engine)
+    text = Figures(made.reader, lambda: figures.living(made.home)).text()
+    told_of = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
+    page = (Path(__file__).parent.parent / "docs" / "operations.md").read_text()
+    rows = re.findall(r"^\| `(headrace_core_\w+)` \| (\w+) \|", page, re.MULTILINE)
+    assert dict(rows) == told_of
