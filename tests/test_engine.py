@@ -125,7 +125,7 @@ def test_what_was_deleted_before_it_was_ever_read_is_no_lag(
     flags = {"home": str(tmp_path), "flows": str(EXAMPLE)}
     loaded = config.load(flags, environment={}).config
     flow = loader.load([EXAMPLE])["leaderboard"]
-    core = Core(core_path(tmp_path), clock=SystemClock(), crash=CrashPoints())
+    core = Core(core_path(tmp_path), settings=loaded.core, clock=SystemClock(), crash=CrashPoints())
     core.prepare([flow])
     core.close()
     partitions = {0: range(5, 9), 1: range(7, 7)}
@@ -135,14 +135,30 @@ def test_what_was_deleted_before_it_was_ever_read_is_no_lag(
     lags.until_taken(loaded, flow.streams["votes"], "")
 
 
-def test_a_procedure_that_fails_stops_the_engine_with_its_name(board: Board) -> None:
-    board.file.write_text(board.file.read_text().replace("valid = []", "valid = 1 / 0"))
+def test_a_procedure_that_fails_gives_its_batch_up_and_a_replay_brings_it_back(
+    board: Board, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = board.file.read_text()
+    board.file.write_text(good.replace("valid = []", "valid = 1 / 0"))
     board.vote(votes(10))
     with board.engine() as engine:
-        assert board.until_dead(engine) == 1
-    assert f"procedure {board.name}.count failed on batch 1: ZeroDivisionError" in board.log()
-    assert f"{board.file}:" in board.log()
+        board.until_consumed(engine)
+    letters = board.dead_letters()
+    assert all(letter.is_batch and letter.attempts == 3 for letter in letters)
+    assert sum(letter.row_count for letter in letters) == 10
+    what = f"procedure {board.name}.count failed on batch 1: ZeroDivisionError"
+    assert what in letters[0].reason
+    assert f"{board.file}:" in letters[0].reason
+    assert what in board.log()
     assert "Traceback" not in board.log()
+    assert board.arrived() == []
+    board.file.write_text(good)
+    flags = ["--home", str(board.home), "--flow", str(board.file)]
+    numbers = [str(letter.id) for letter in letters]
+    assert main(["dead-letters", "replay", *numbers, *flags]) == 0
+    with board.engine() as engine:
+        until(lambda: board.arrived() == expected(10), START_S, board.log)
+    assert [letter.reason for letter in board.dead_letters()] == ["no such contestant"]
 
 
 def test_a_topic_that_was_made_again_is_not_read_on_in_silence(board: Board) -> None:
@@ -215,7 +231,7 @@ def test_lines_become_tuples_and_dead_letters_are_shown(
         assert main(["produce", board.topic, str(file), "--wait", *flags, *broker]) == 0
         assert "the core has taken them" in capsys.readouterr().out
         with board.reader.snapshot() as snapshot:
-            assert sum(snapshot.positions(board.name, board.topic).values()) == 4 + 1 + 4
+            assert sum(snapshot.positions(board.name, "votes").values()) == 4 + 1 + 4
         board.until_consumed(engine)
     assert board.arrived() == [("1", 1, "Edwina")]
 
