@@ -26,6 +26,9 @@ from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
 
 
+QUEUES_WAIT_S = 0.5
+
+
 def core_path(home: Path) -> Path:
     """Name the core's file in a data folder."""
     return home / "core" / "partition-0.db"
@@ -145,16 +148,23 @@ class Core:
             found = [flow.intake.deadline() for flow in self._flows.values()]
         return min((moment for moment in found if moment is not None), default=None)
 
-    def queues(self) -> dict[str, dict[str, float]]:
-        """Tell, for each border stream, how many tuples wait, and the age of the oldest."""
+    def queues(self) -> dict[str, dict[str, float]] | None:
+        """Tell, for each border stream, how many tuples wait, and the age of the oldest.
+
+        None while a long group runs: whoever only measures does not wait for it.
+        """
         now = self._clock.monotonic()
         found = {}
-        with self._lock:
+        if not self._lock.acquire(timeout=QUEUES_WAIT_S):
+            return None
+        try:
             for flow in self._flows.values():
                 oldest = flow.intake.oldest()
                 age = 0.0 if oldest is None else now - oldest
                 for stream, tuples in flow.intake.waiting().items():
                     found[f"{flow.name}.{stream}"] = {"tuples": tuples, "oldest_s": age}
+        finally:
+            self._lock.release()
         return found
 
     def forget(self, dataflow: str, through: int) -> None:

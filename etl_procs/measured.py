@@ -52,17 +52,22 @@ class Scribe:
         self._path = path
         self._clock = clock
         self._samples: deque[_Sample] = deque()
+        self._queues: Mapping[str, Any] = {}
         self._fails = False
 
-    def write(self, metrics: Metrics, queues: Mapping[str, Any]) -> None:
-        """Write what is so now. That it cannot be written harms nobody: the disk may be full."""
+    def write(self, metrics: Metrics, queues: Mapping[str, Any] | None) -> None:
+        """Write what is so now; the queues, if they are not known now, as they were.
+
+        That it cannot be written harms nobody: the disk may be full.
+        """
+        self._queues = self._queues if queues is None else queues
         found = metrics.as_dict()
         document = {
             "at": self._clock.now().isoformat(),
             "pid": os.getpid(),
             **found,
             "rates": self._rates(found),
-            "queues": queues,
+            "queues": self._queues,
         }
         new = self._path.with_suffix(".new")
         try:

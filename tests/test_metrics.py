@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -132,6 +133,28 @@ def test_figures_that_cannot_be_written_stop_nobody_and_are_said_once(
     for _ in range(3):
         scribe.write(Metrics(), {})
     assert caplog.text.count("cannot be written") == 1
+
+
+def test_a_long_group_keeps_no_engine_from_saying_that_it_lives(made: Till, engine: Scribe) -> None:
+    write(made, engine)
+    group = threading.Event()
+    done = threading.Event()
+
+    def run() -> None:
+        with made.core._lock:
+            group.set()
+            done.wait(20)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    group.wait(20)
+    try:
+        assert made.core.queues() is None
+        write(made, engine)
+    finally:
+        done.set()
+        thread.join()
+    assert told(made)["waiting_tuples", 'dataflow="till",stream="sold"'] == 2
 
 
 def test_prometheus_is_told_all_that_is_measured(made: Till, engine: Scribe) -> None:
