@@ -25,7 +25,6 @@ from headrace.clock import Clock
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
 
-
 QUEUES_WAIT_S = 0.5
 
 
