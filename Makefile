@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test check lock
+.PHONY: help setup demo test prove check lock
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 10
@@ -18,6 +18,9 @@ demo: setup ## a tuple's way from Kafka to the answer of a query, all of it real
 
 test: check ## check, and every test, against the real broker, Spark and PostgreSQL
 	$(BIN)/pytest
+
+prove: setup ## the searches of the tests for longer, and broken builds; SEED=n repeats one
+	$(BIN)/python tests/prove.py $(SEED)
 
 check: setup ## what is quick: format, lint, types, import layers, rules of the house
 	$(BIN)/ruff format --check .

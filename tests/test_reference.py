@@ -217,8 +217,8 @@ class CoreAndModel(RuleBasedStateMachine):
         self._compare()
 
     @precondition(lambda self: self._letters_to_replay())
-    @rule(data=st.data())
-    def replay(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), pace_s=st.sampled_from([None, 0.0, 1.0]))
+    def replay(self, data: st.DataObject, pace_s: float | None) -> None:
         number = data.draw(st.sampled_from(self._letters_to_replay()))
         numbers = [letter.id for letter in self._letters()]
         with self.store.commit(Write.LETTERS) as connection:
@@ -229,6 +229,9 @@ class CoreAndModel(RuleBasedStateMachine):
             same = (letter.unit, letter.batch) == (one.unit, one.batch)
             if letter is one or (one.is_batch and letter.is_batch and same):
                 letter.asked = True
+        if pace_s is not None:
+            self.clock.pace_s = pace_s
+            self._commit()
         self._compare()
 
     @precondition(lambda self: self.model.state.letters)

@@ -1,0 +1,93 @@
+"""`make prove`: the searches of the tests for longer, from a seed; then every broken build.
+
+make prove            from a random seed, which is printed
+make prove SEED=7     the same again
+"""
+
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mutations
+from history import Done, Kind
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+from test_core_crash import POINTS, dump, run
+from test_reference import CoreAndModel
+from test_serializable import hammered
+
+EXAMPLES = 4_000
+STEPS = 50
+HAMMERINGS = 5
+BATCHES, KILLS, CLIENTS = 3_000, 40, 4
+"""A hammering: so many batches and calls of so many clients, in spite of so many kills."""
+
+
+def search(number: int) -> str:
+    """Drive core and model with random steps."""
+    search = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    seeded: Any = seed(number)
+    run_state_machine_as_test(seeded(CoreAndModel), settings=search)
+    return f"{EXAMPLES} random dataflows, of up to {STEPS} random steps each"
+
+
+def crash(home: Path) -> str:
+    """Kill the core at every point, every time."""
+    run(home / "calm")
+    calm, kills = dump(home / "calm"), Counter[str]()
+    for point in POINTS:
+        kills[point.value] = run(home / point.value, point.value)
+        for nth in range(1, kills[point.value] + 1):
+            assert dump(home / point.value / str(nth)) == calm, f"{point.value}:{nth}"
+    assert all(kills.values()), kills
+    told = ", ".join(f"{point} {times}" for point, times in kills.items())
+    return f"{kills.total()} kills ({told})"
+
+
+def hammer(home: Path, number: int) -> str:
+    """Check histories of killed processes."""
+    done: list[Done] = []
+    for nth in range(HAMMERINGS):
+        folder = home / str(nth)
+        folder.mkdir()
+        done += hammered(
+            folder, clients=CLIENTS, batches=BATCHES, kills=KILLS, seed=number * HAMMERINGS + nth
+        )
+    kinds = Counter(one.kind for one in done if one.committed)
+    return (
+        f"{HAMMERINGS} histories with {KILLS} kills each: {kinds[Kind.BATCH]} executions and "
+        f"{kinds[Kind.CALL]} calls, no anomaly"
+    )
+
+
+def main() -> None:
+    number = int("".join(sys.argv[1:])) if sys.argv[1:] else random.SystemRandom().randrange(2**31)
+    print(f"SEED={number}", flush=True)
+    with tempfile.TemporaryDirectory() as home:
+        proofs: dict[str, Callable[[], str]] = {
+            "model": lambda: search(number),
+            "crash points": lambda: crash(Path(home) / "crash"),
+            "histories": lambda: hammer(Path(home), number),
+        }
+        for name, prove in proofs.items():
+            began = time.monotonic()
+            print(f"{name}: {prove()}; {time.monotonic() - began:.0f} s", flush=True)
+    print("\nwhat was broken, and what caught it", flush=True)
+    mutations.main()
+
+
+if __name__ == "__main__":
+    main()
