@@ -28,15 +28,17 @@ def units(dataflow: "Dataflow") -> list[Unit]:
     """Order a dataflow's units so that each comes after those that give what it takes."""
     groups = _groups(dataflow)
     producers = _producers(dataflow)
-    before: dict[tuple[str, ...], set[tuple[str, ...]]] = {
-        group: set() for group in groups.values()
+    # No sets: where any order will do, it is the same in every process.
+    before: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {
+        group: {} for group in groups.values()
     }
     inside = TopologicalSorter[str]()
     for procedure in dataflow.procedures.values():
         giving = [producers[s.name] for s in procedure.takes if s.name in producers]
         inside.add(procedure.name, *giving)
         group = groups[procedure.name]
-        before[group].update(groups[giver] for giver in giving if groups[giver] != group)
+        givers = (groups[giver] for giver in giving)
+        before[group].update(dict.fromkeys(giver for giver in givers if giver != group))
     order = list(inside.static_order())
     made = []
     for group in TopologicalSorter(before).static_order():

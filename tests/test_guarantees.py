@@ -1,7 +1,10 @@
 """The page of promises: what it names is there; and what no other test breaks, one by one."""
 
+import os
 import re
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,34 @@ def test_every_test_that_the_page_names_exists() -> None:
     for module, test in found:
         text = (ROOT / "tests" / module).read_text()
         assert f"def {test}" in text, f"{module} has no {test}"
+
+
+ORDER = """
+from etl_procs import Dataflow, by_count, graph
+flow = Dataflow("flow")
+source = flow.stream("source", "n INTEGER", batches=by_count(1))
+given = [flow.stream(f"s{n}", "n INTEGER") for n in range(6)]
+flow.procedure(takes=given)(exec("def last(tx, *batches): ...") or last)
+for n, stream in enumerate(given):
+    exec(f"def p{n}(tx, batch): ...")
+    flow.procedure(takes=source, gives=[stream])(locals()[f"p{n}"])
+print([unit.name for unit in graph.units(flow)])
+"""
+
+
+def test_procedures_that_may_run_in_any_order_run_in_the_same_in_every_process() -> None:
+    """A set of names would be in another order in each process."""
+    orders = {
+        subprocess.run(
+            [sys.executable, "-c", ORDER],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+        ).stdout
+        for seed in (1, 2, 3)
+    }
+    assert len(orders) == 1
 
 
 @pytest.mark.parametrize("promise", [f"G{n}" for n in range(1, 9)])
