@@ -34,7 +34,7 @@ class Metric:
         yield f"# TYPE {PREFIX}{self.name} {self.kind}"
         for suffix, labels, value in self.samples:
             pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-            yield f"{PREFIX}{self.name}{suffix}{'{' + pairs + '}' if pairs else ''} {value:.17g}"
+            yield f"{PREFIX}{self.name}{suffix}{'{' + pairs + '}' if pairs else ''} {_number(value)}"
 
 
 class Figures:
@@ -156,6 +156,10 @@ def _by_unit(found: Mapping[str, float]) -> list[tuple[Labels, float]]:
 def _unit(name: str) -> Labels:
     dataflow, _, unit = name.partition(".")
     return {"dataflow": dataflow, "procedure": unit}
+
+
+def _number(value: float) -> str:
+    return repr(value) if isinstance(value, float) else str(int(value))
 
 
 def _escaped(text: str) -> str:

@@ -40,10 +40,6 @@ LIST = f"SELECT {COLUMNS} FROM headrace_dead_letters ORDER BY id"  # noqa: S608
 
 ONE = f"SELECT {COLUMNS} FROM headrace_dead_letters WHERE id = :id"  # noqa: S608
 
-REASONS = """\
-SELECT dataflow, reason, sum(row_count) FROM headrace_dead_letters
-GROUP BY dataflow, reason ORDER BY dataflow, sum(row_count) DESC, reason"""
-
 SIZE = """\
 SELECT coalesce(sum(
     length(reason) + coalesce(length(value), 0) + coalesce(length(fields), 0)
@@ -52,7 +48,7 @@ FROM headrace_dead_letters"""
 
 TALLIES = """\
 SELECT dataflow, reason, count(*), sum(row_count), sum(replay) FROM headrace_dead_letters
-GROUP BY dataflow, reason ORDER BY dataflow, sum(row_count) DESC, reason"""
+GROUP BY dataflow, reason ORDER BY sum(row_count) DESC, dataflow, reason"""
 
 CHOSEN = """\
 SELECT id FROM headrace_dead_letters
@@ -218,11 +214,6 @@ def find(connection: sqlite3.Connection, number: int) -> DeadLetter:
     return DeadLetter(*found)
 
 
-def reasons(connection: sqlite3.Connection) -> list[tuple[str, str, int]]:
-    """Count the tuples among the dead letters by dataflow and reason."""
-    return connection.execute(REASONS).fetchall()
-
-
 def size(connection: sqlite3.Connection) -> int:
     """Tell the bytes that all dead letters take."""
     (total,) = connection.execute(SIZE).fetchone()
@@ -230,7 +221,7 @@ def size(connection: sqlite3.Connection) -> int:
 
 
 def tallies(connection: sqlite3.Connection) -> list[Tally]:
-    """Count the letters by dataflow and reason."""
+    """Count the letters by dataflow and reason, the most frequent first."""
     return [Tally(*row) for row in connection.execute(TALLIES)]
 
 

@@ -99,10 +99,6 @@ class Snapshot:
         """Name the dead letters of a dataflow (empty: of all) whose reason holds a text."""
         return dead_letters.chosen(self._connection, dataflow, reason)
 
-    def dead_letter_reasons(self) -> list[tuple[str, str, int]]:
-        """Count dead letters by dataflow and reason."""
-        return dead_letters.reasons(self._connection)
-
 
 def _rows(cursor: sqlite3.Cursor) -> Iterator[tuple[Value, ...]]:
     with _refusing():

@@ -182,9 +182,9 @@ def test_undecoded_and_rejected_tuples_are_dead_letters_with_bytes_position_and_
     shop.core.drain()
     letters = sorted(shop.letters(), key=lambda letter: letter.offset or 0)
     with shop.reader.snapshot() as snapshot:
-        assert snapshot.dead_letter_reasons() == [
-            ("shop", "not UTF-8", 1),
-            ("shop", "nothing ordered", 1),
+        assert snapshot.dead_letter_tallies() == [
+            ("shop", "not UTF-8", 1, 1, 0),
+            ("shop", "nothing ordered", 1, 1, 0),
         ]
     assert [(x.offset, x.value, x.reason, x.batch, x.topic, x.unit) for x in letters] == [
         (0, b"\xff", "not UTF-8", 1, "shop.orders", ""),

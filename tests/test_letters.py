@@ -127,7 +127,10 @@ def test_the_list_shows_tuples_and_batches_and_counts_both(made: Till, capsys: P
         "tuple till.sold[0]@5 3 settle no price ('pen', None)",
     ]
     assert letters(made, "list", "-n", "1") == Exit.OK
-    assert "batch of 1" not in capsys.readouterr().out
+    short = capsys.readouterr().out
+    assert "batch of 1" not in short
+    assert "no price" not in short
+    assert "\n... and 2 more reasons, of 2 letters\n" in short
 
 
 def test_showing_a_batch_tells_everything_and_its_tuples(made: Till, capsys: Printed) -> None:

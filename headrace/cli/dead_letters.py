@@ -65,7 +65,11 @@ def _list(context: Context) -> int:
             print("There are no dead letters.")
             return Exit.OK
         head = ("dataflow", "reason", "letters", "tuples", "to run again")
-        print("\n".join(laid_out(head, tallies, right=[2, 3, 4])))
+        most = context.arguments.lines
+        print("\n".join(laid_out(head, tallies[:most], right=[2, 3, 4])))
+        if len(tallies) > most:  # a reason may tell of a value, and be of one tuple only
+            rest = sum(tally.letters for tally in tallies[most:])
+            print(f"... and {len(tallies) - most:,} more reasons, of {rest:,} letters")
         letters = list(islice(snapshot.dead_letters(), context.arguments.lines))
     if letters:
         print()
@@ -297,7 +301,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=count,
         default=LINES,
         metavar="N",
-        help=f"list, show: how many letters, or tuples of a batch ({LINES})",
+        help=f"list, show: how many reasons and letters, or tuples of a batch ({LINES})",
     )
     parser.add_argument(
         "--json", action="store_true", help="list, show: all there is, one JSON object a line"
