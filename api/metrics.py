@@ -34,7 +34,8 @@ class Metric:
         yield f"# TYPE {PREFIX}{self.name} {self.kind}"
         for suffix, labels, value in self.samples:
             pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-            yield f"{PREFIX}{self.name}{suffix}{'{' + pairs + '}' if pairs else ''} {_number(value)}"
+            of = "{" + pairs + "}" if pairs else ""
+            yield f"{PREFIX}{self.name}{suffix}{of} {_number(value)}"
 
 
 class Figures:
