@@ -18,7 +18,7 @@ from random import Random
 
 from bench import bare
 from bench.bare import GROUP_BATCHES
-from bench.harness import Figures, Result, Setup, Times, copy, in_turns, timed
+from bench.harness import Figures, Result, Setup, Times, copy, in_turns_per, timed
 from bench.ours import GROUP_MS, Ours, arrivals
 from etl_procs import Batch, Dataflow, Transaction, by_count
 
@@ -81,12 +81,13 @@ def run(setup: Setup) -> Result:
             if case.batch > 1:
                 count //= 2  # ten transfers take about twice as long as one
             work = work_of(case, count)
-            times = in_turns(
+            times = in_turns_per(
                 {
                     "ours": partial(_ours, work, templates),
                     "bare": partial(_bare, work, templates),
                 },
                 setup,
+                count // case.batch,
             )
             figures |= _figures(times, work, "ours", "strong_")
             peers["bare"] |= _figures(times, work, "bare", "")
@@ -108,7 +109,7 @@ def run(setup: Setup) -> Result:
             **found,
         },
         settings={
-            "rounds": setup.rounds,
+            "rounds": min(map(len, found.values())),
             "group_batches": GROUP_BATCHES,
             "group_ms_max": GROUP_MS,
             "strong_to_bare": "the lowest of all cases",
@@ -182,10 +183,9 @@ def shortly(number: int) -> str:
 
 
 def _figures(times: Times, work: Work, who: str, prefix: str) -> Figures:
-    count = len(work.transfers)
     return {
-        f"{prefix}transfers_per_s_{work.case.name}": times.rate(who, count),
-        f"{prefix}us_per_batch_{work.case.name}": times.us(who, count // work.case.batch),
+        f"{prefix}transfers_per_s_{work.case.name}": times.rate(who) * work.case.batch,
+        f"{prefix}us_per_batch_{work.case.name}": times.us(who),
     }
 
 

@@ -4,6 +4,7 @@ Machines are noisy, so what is compared runs in turns, round after round, and th
 """
 
 import gc
+import math
 import os
 import shutil
 import statistics
@@ -29,9 +30,11 @@ class Setup:
 
     folder: Path
     quick: bool = False
-    rounds: int = 5
+    rounds: int = 1
     scale: float = 1.0
     """By how much the work is multiplied; tests run very little of it."""
+    until: float = math.inf
+    """The moment, by the performance counter, after which no other round is begun."""
 
     def size(self, full: int, quick: int) -> int:
         """Choose how much of something there is."""
@@ -51,21 +54,27 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The seconds that each trial took, round by round."""
+    """The seconds that each trial took, round by round: for all of its work, or for one piece."""
 
     seconds: Mapping[str, Sequence[float]]
 
-    def rate(self, name: str, count: int) -> float:
-        """How many of `count` a second, at the median."""
-        return count / statistics.median(self.seconds[name])
+    def per(self, counts: Mapping[str, int]) -> "Times":
+        """Divide each trial's seconds by the number of pieces that it did."""
+        return Times(
+            {name: [s / counts[name] for s in several] for name, several in self.seconds.items()}
+        )
 
-    def us(self, name: str, count: int) -> float:
-        """Microseconds for one of `count`, at the median."""
-        return 1e6 / self.rate(name, count)
+    def rate(self, name: str) -> float:
+        """How many a second, at the median."""
+        return 1 / statistics.median(self.seconds[name])
+
+    def us(self, name: str) -> float:
+        """Microseconds, at the median."""
+        return 1e6 * statistics.median(self.seconds[name])
 
     def ratios(self, ours: str, peer: str) -> list[float]:
-        """How many times as fast as the peer we were, in each round in which both ran."""
-        both = zip(self.seconds[ours], self.seconds[peer], strict=False)
+        """How many times as fast as the peer we were, in each round."""
+        both = zip(self.seconds[ours], self.seconds[peer], strict=True)
         return [peer_s / ours_s for ours_s, peer_s in both]
 
     def fastest(self, names: Iterable[str]) -> str:
@@ -73,19 +82,25 @@ class Times:
         return min(names, key=lambda name: statistics.median(self.seconds[name]))
 
 
-def in_turns(trials: Mapping[str, Trial], setup: Setup, once: Sequence[str] = ()) -> Times:
-    """Run every trial in each round, those in `once` in the first only.
+def in_turns(trials: Mapping[str, Trial], setup: Setup) -> Times:
+    """Run every trial in each round, of which there is at least one.
 
     Every second round goes backwards, so that nobody always runs after the same one.
     """
     seconds: dict[str, list[float]] = {name: [] for name in trials}
     for number in range(setup.rounds):
-        turn = [name for name in trials if number == 0 or name not in once]
-        for name in turn if number % 2 == 0 else reversed(turn):
+        if number and time.perf_counter() > setup.until:
+            break  # a machine that is busy with something else
+        for name in trials if number % 2 == 0 else reversed(list(trials)):
             with folder(setup.folder, name) as place:
                 gc.collect()
                 seconds[name].append(trials[name](place))
     return Times(seconds)
+
+
+def in_turns_per(trials: Mapping[str, Trial], setup: Setup, count: int) -> Times:
+    """Run every trial in each round, and divide its seconds by the pieces that all of them do."""
+    return in_turns(trials, setup).per(dict.fromkeys(trials, count))
 
 
 @contextmanager

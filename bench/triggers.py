@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench import bare
 from bench.bare import GROUP_BATCHES
-from bench.harness import Figures, Result, Setup, Trial, in_turns, timed
+from bench.harness import Figures, Result, Setup, Trial, in_turns_per, timed
 from bench.ours import GROUP_MS, Ours, arrivals
 from etl_procs import Batch, Dataflow, Stream, Transaction, by_count
 
@@ -30,11 +30,11 @@ def run(setup: Setup) -> Result:
     peers: dict[str, Figures] = {"procedures": {}, "bare": {}, "bare_procedures": {}}
     found: dict[str, list[float]] = {}
     for steps in STEPS:
-        times = in_turns(trials(count, steps), setup)
-        figures[f"strong_batches_per_s_{steps}_steps"] = times.rate("triggers", count)
-        figures[f"strong_us_per_batch_{steps}_steps"] = times.us("triggers", count)
+        times = in_turns_per(trials(count, steps), setup, count)
+        figures[f"strong_batches_per_s_{steps}_steps"] = times.rate("triggers")
+        figures[f"strong_us_per_batch_{steps}_steps"] = times.us("triggers")
         for name, peer in peers.items():
-            peer[f"batches_per_s_{steps}_steps"] = times.rate(name, count)
+            peer[f"batches_per_s_{steps}_steps"] = times.rate(name)
         found[f"triggers_to_procedures_{steps}_steps"] = times.ratios("triggers", "procedures")
         found[f"strong_to_bare_{steps}_steps"] = times.ratios("triggers", "bare")
         found[f"procedures_to_bare_{steps}_steps"] = times.ratios("procedures", "bare_procedures")
@@ -44,7 +44,7 @@ def run(setup: Setup) -> Result:
         ratios=found,
         settings={
             "batches": count,
-            "rounds": setup.rounds,
+            "rounds": min(map(len, found.values())),
             "group_batches": GROUP_BATCHES,
             "group_ms_max": GROUP_MS,
         },

@@ -6,10 +6,11 @@ Everybody takes the same votes, and each trial's final state is compared with th
 import sqlite3
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from bench import postgres, voter_calls, voter_sql
 from bench.bare import GROUP_BATCHES
-from bench.harness import Figures, Result, Setup, Times, Trial, in_turns, timed
+from bench.harness import Result, Setup, Times, Trial, in_turns, timed
 from bench.ours import GROUP_MS, Ours, arrivals
 from bench.voter_bare import BareVoter
 from bench.voter_postgres import PIPELINED, WAITING, PostgresVoter
@@ -19,6 +20,7 @@ from bench.voter_show import (
     FROM_A_KNOWN_PHONE,
     SEED,
     SKEW,
+    Show,
     State,
     Vote,
     votes,
@@ -38,31 +40,49 @@ BARE = {
     "bare_weak_commit_each": ("weak", 1),
 }
 POSTGRES = {voter.name: voter for voter in (*WAITING, *PIPELINED)}
+SLOW = (CLIENT, *POSTGRES)
+
+
+class Play(NamedTuple):
+    """Votes, and where they lead."""
+
+    votes: list[Vote]
+    show: Show
+
+
+def play(count: int) -> Play:
+    """Make the first `count` votes."""
+    return Play(*votes(count))
 
 
 def run(setup: Setup) -> Result:
     """Let everybody count, in turns."""
-    made, show = votes(setup.size(full=20_000, quick=3_000))
+    all_of_it = play(setup.size(full=20_000, quick=3_000))
+    part = play(setup.size(full=20_000, quick=600))
     with postgres.server(setup.folder) as conninfo:
-        # PostgreSQL is so much slower that a quick run has time for one round of it.
-        once = list(POSTGRES) if setup.quick else []
-        times = in_turns(trials(made, show.state(), conninfo), setup, once)
+        times = in_turns(trials(all_of_it) | slow_trials(part, conninfo), setup)
+    counts = {name: len(part.votes if name in SLOW else all_of_it.votes) for name in times.seconds}
+    each = times.per(counts)
     return Result(
         figures={
-            "strong_batches_per_s": times.rate(STRONG, len(made)),
-            "weak_batches_per_s": times.rate(WEAK, len(made)),
-            "strong_us_per_batch": times.us(STRONG, len(made)),
-            "weak_us_per_batch": times.us(WEAK, len(made)),
+            "strong_batches_per_s": each.rate(STRONG),
+            "weak_batches_per_s": each.rate(WEAK),
+            "strong_us_per_batch": each.us(STRONG),
+            "weak_us_per_batch": each.us(WEAK),
         },
-        peers={name: _peer(times, name, len(made)) for name in (*BARE, CLIENT, *POSTGRES)},
-        ratios=ratios(times),
+        peers={
+            name: {"batches_per_s": each.rate(name), "us_per_batch": each.us(name)}
+            for name in (*BARE, *SLOW)
+        },
+        ratios=ratios(each),
         settings={
-            "votes": len(made),
-            "votes_rejected": show.rejected,
-            "rounds": setup.rounds,
-            "rounds_of_postgres": len(times.seconds[next(iter(POSTGRES))]),
+            "votes": len(all_of_it.votes),
+            "votes_rejected": all_of_it.show.rejected,
+            "votes_of_slow_peers": len(part.votes),
+            "slow_peers": list(SLOW),
+            "rounds": len(times.seconds[STRONG]),
             "contestants": CONTESTANTS,
-            "contestants_removed": CONTESTANTS - len(show.counts),
+            "contestants_removed": CONTESTANTS - len(all_of_it.show.counts),
             "votes_from_a_known_phone": FROM_A_KNOWN_PHONE,
             "votes_for_nobody": FOR_NOBODY,
             "skew": SKEW,
@@ -74,19 +94,23 @@ def run(setup: Setup) -> Result:
     )
 
 
-def trials(made: list[Vote], expected: State, conninfo: str | None = None) -> dict[str, Trial]:
-    """Everybody who counts; PostgreSQL only if there is one."""
+def trials(played: Play) -> dict[str, Trial]:
+    """Everybody who counts in this process."""
     flow = loader.load([EXAMPLE])["voter"]
     found: dict[str, Trial] = {}
     for durability in (STRONG, WEAK):
-        found[durability] = partial(_ours, made, expected, flow, durability)
+        found[durability] = partial(_ours, played, flow, durability)
         for name, (same, group) in BARE.items():
             if same == durability:
-                found[name] = partial(_bare, made, expected, durability, group)
-    found[CLIENT] = partial(_client_driven, made, expected)
-    if conninfo is not None:
-        for name, voter in POSTGRES.items():
-            found[name] = partial(_postgres, made, expected, voter, conninfo)
+                found[name] = partial(_bare, played, durability, group)
+    return found
+
+
+def slow_trials(played: Play, conninfo: str) -> dict[str, Trial]:
+    """Those who wait for a commit at every step: a quick run has time for the first votes only."""
+    found: dict[str, Trial] = {CLIENT: partial(_client_driven, played)}
+    for name, voter in POSTGRES.items():
+        found[name] = partial(_postgres, played, voter, conninfo)
     return found
 
 
@@ -106,55 +130,50 @@ def ratios(times: Times) -> dict[str, list[float]]:
     return found
 
 
-def _peer(times: Times, name: str, count: int) -> Figures:
-    return {"batches_per_s": times.rate(name, count), "us_per_batch": times.us(name, count)}
-
-
-def _ours(
-    made: list[Vote], expected: State, flow: Dataflow, durability: str, folder: Path
-) -> float:
-    fed = arrivals(flow.streams["votes"], made)
+def _ours(played: Play, flow: Dataflow, durability: str, folder: Path) -> float:
+    fed = arrivals(flow.streams["votes"], played.votes)
     with Ours(folder, flow, durability) as ours:
         with timed() as seconds:
             ours.feed(fed)
-        _compare(_read(ours.path, OUR_STATE), expected, "our dataflow")
+        _compare(_read(ours.path, OUR_STATE), played.show.state(), "our dataflow")
     return seconds()
 
 
-def _client_driven(made: list[Vote], expected: State, folder: Path) -> float:
+def _client_driven(played: Play, folder: Path) -> float:
     with Ours(folder, voter_calls.flow, STRONG) as ours:
         call = ours.caller()
         with timed() as seconds:
-            for phone, contestant in made:
+            for phone, contestant in played.votes:
                 vote = {"phone": phone, "contestant": contestant}
                 (found,) = call("validate", vote)
                 if found["good"]:
                     call("maintain", vote)
                     call("remove", {})
-        _compare(_read(ours.path, voter_sql.STATE), expected, "the client-driven procedures")
+        _compare(
+            _read(ours.path, voter_sql.STATE), played.show.state(), "the client-driven procedures"
+        )
     return seconds()
 
 
-def _bare(made: list[Vote], expected: State, durability: str, group: int, folder: Path) -> float:
+def _bare(played: Play, durability: str, group: int, folder: Path) -> float:
     voter = BareVoter(folder / "bare.sqlite", durability, group)
     with timed() as seconds:
-        voter.run(made)
-    _compare(voter.state(), expected, "the bare loop")
+        voter.run(played.votes)
+    _compare(voter.state(), played.show.state(), "the bare loop")
     voter.close()
     return seconds()
 
 
 def _postgres(
-    made: list[Vote],
-    expected: State,
+    played: Play,
     voter_type: type[PostgresVoter],
     conninfo: str,
     _folder: Path,
 ) -> float:
     voter = voter_type(conninfo)
     with timed() as seconds:
-        voter.run(made)
-    _compare(voter.state(), expected, voter.name)
+        voter.run(played.votes)
+    _compare(voter.state(), played.show.state(), voter.name)
     voter.close()
     return seconds()
 

@@ -13,7 +13,7 @@ from random import Random
 
 from bench import bare
 from bench.bare import GROUP_BATCHES
-from bench.harness import Figures, Result, Setup, Trial, in_turns, timed
+from bench.harness import Figures, Result, Setup, Trial, in_turns_per, timed
 from bench.ours import GROUP_MS, Ours, arrivals
 from etl_procs import Batch, Dataflow, Transaction, by_count, last_tuples
 
@@ -56,11 +56,11 @@ def run(setup: Setup) -> Result:
     found: dict[str, list[float]] = {}
     for size in SIZES_QUICK if setup.quick else SIZES:
         made = readings(count)
-        times = in_turns(trials(made, size), setup)
-        figures[f"strong_batches_per_s_{size}"] = times.rate("ours", count)
-        figures[f"strong_us_per_batch_{size}"] = times.us("ours", count)
+        times = in_turns_per(trials(made, size), setup, count)
+        figures[f"strong_batches_per_s_{size}"] = times.rate("ours")
+        figures[f"strong_us_per_batch_{size}"] = times.us("ours")
         for name, peer in peers.items():
-            peer[f"batches_per_s_{size}"] = times.rate(name, count)
+            peer[f"batches_per_s_{size}"] = times.rate(name)
         found[f"kept_to_anew_{size}"] = times.ratios("ours", "ours_anew")
         found[f"strong_to_bare_{size}"] = times.ratios("ours", "bare")
         found[f"strong_to_bare_anew_{size}"] = times.ratios("ours", "bare_anew")
@@ -71,7 +71,7 @@ def run(setup: Setup) -> Result:
         ratios=found,
         settings={
             "batches": count,
-            "rounds": setup.rounds,
+            "rounds": min(map(len, found.values())),
             "sensors": SENSORS,
             "seed": SEED,
             "group_batches": GROUP_BATCHES,
