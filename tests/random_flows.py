@@ -98,6 +98,7 @@ class Hands(Protocol):
     def emit(self, target: str, rows: list[Values], *, as_arrow: bool) -> None: ...
     def delete(self, keys: list[int]) -> None: ...
     def reject(self, row: Any, reason: str) -> None: ...
+    def ruin(self) -> None: ...
 
 
 class Raised(Exception):
@@ -140,6 +141,9 @@ def perform(
             case "raise":
                 if chosen:
                     raise Raised(f"{procedure.name} on {chosen[0].v}")
+            case "ruin":
+                if chosen:
+                    hands.ruin()
             case "flaky":
                 if chosen and attempt == 1:
                     raise Raised("only the first time")
@@ -185,6 +189,11 @@ class CoreHands:
 
     def reject(self, row: Any, reason: str) -> None:
         self._tx.reject(row, reason)
+
+    def ruin(self) -> None:
+        """Fail so that SQLite ends the whole transaction, and not just this execution."""
+        for _ in range(2):
+            self._tx.execute(f"INSERT OR ROLLBACK INTO {TABLES[0]} VALUES (-1, 0)")
 
 
 def build(spec: Spec) -> Dataflow:
@@ -269,7 +278,7 @@ def bumped(hands: Hands, k: int, n: int) -> int:
     return hands.get(TABLES[0], k)
 
 
-OPS = ("add", "log", "latest", "window", "total", "reject", "raise", "flaky")
+OPS = ("add", "log", "latest", "window", "total", "reject", "raise", "flaky", "ruin")
 
 
 @st.composite
@@ -291,7 +300,7 @@ def _ops(draw: st.DrawFn, window: WindowSpec | None) -> list[Op]:
         else:
             target = draw(st.sampled_from(TABLES)) if kind == "add" else ""
             # Most batches should come through.
-            of += 6 if kind in ("raise", "reject") else 0
+            of += 6 if kind in ("raise", "reject", "ruin") else 0
             ops.append(Op(kind, target, of, rest))
     return ops
 

@@ -152,6 +152,9 @@ class Hands:
         letter = Letter(self.unit, stream, self.batch, 1, place, (item,), is_batch=False)
         self.rejected.setdefault((stream, index), letter)
 
+    def ruin(self) -> None:
+        raise Raised
+
 
 class Model:
     """A dataflow, run serially. `units` names the procedures of each unit, in order."""

@@ -385,7 +385,7 @@ def _letter(letter: dead_letters.DeadLetter) -> Letter:
     if letter.data is not None:
         items = tuple(_items(letter.data))
         assert letter.row_count == len(items)
-        assert "Raised: " in letter.reason
+        assert "Raised: " in letter.reason or "UNIQUE constraint" in letter.reason
     elif letter.fields is not None:
         values = Values(*json.loads(letter.fields))
         items = (Item(values, place),)
