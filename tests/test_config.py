@@ -148,5 +148,5 @@ def test_a_value_must_be_one_of_those_that_there_are(tmp_path: Path) -> None:
 
 def test_the_limits_of_the_core_are_at_least_one(tmp_path: Path) -> None:
     for key in ("attempts_max", "batch_rows_max", "pending_batches_max", "dead_letters_mb_max"):
-        with pytest.raises(ConfigError, match=f"core.{key} is 0, and must be at least 1"):
-            load(tmp_path, **{f"core__{key}": "0"})
+        with pytest.raises(ConfigError, match=rf"core\.{key} is 0, and must be at least 1"):
+            load(tmp_path, environment={f"HEADRACE_CORE_{key.upper()}": "0"})
