@@ -47,6 +47,8 @@ class Ledger(Trial):
         def go_on(name: str) -> Callable[..., None]:
             def body(tx: Transaction, batch: Batch) -> None:
                 self._note(name, batch)
+                if name == "third" and (100,) in [t[:1] for t in batch.tuples] and not self.mended:
+                    tx.abort("a hundred")
                 if name == "second":
                     tx.emit(out, batch.table)
 
@@ -179,6 +181,19 @@ def test_a_replay_waits_for_the_open_round(make: Make) -> None:
     trial.ask()
     trial.core.drain()
     assert trial.out() == [(2, 1, None), (3, 0, "a")]
+
+
+def test_a_replay_is_not_split_from_the_units_that_run_before_its_own(make: Make) -> None:
+    trial = make()
+    trial.run(trial.source, [(100, "a"), (7, None)])
+    trial.clock.step = 1.0
+    trial.mended = True
+    trial.ran.clear()
+    trial.ask()
+    while trial.core.commit_next():
+        trial.reopen()
+    assert ("third", 2, [100, 7]) in trial.ran
+    assert trial.letters() == []
 
 
 @pytest.mark.parametrize("columns", ["n INTEGER NOT NULL", "n TEXT NOT NULL, note TEXT"])
