@@ -23,8 +23,8 @@ from test_serializable import hammered
 
 EXAMPLES = 4_000
 STEPS = 50
-HAMMERINGS = 5
-BATCHES, KILLS, CLIENTS = 3_000, 40, 4
+HAMMERINGS = 3
+BATCHES, KILLS, CLIENTS = 2_000, 40, 4
 """A hammering: so many batches and calls of so many clients, in spite of so many kills."""
 
 

@@ -18,13 +18,14 @@ from etl_procs import (
     Stream,
     Transaction,
     by_count,
+    by_interval,
     by_punctuation,
     last_batches,
     last_interval,
     last_tuples,
 )
 from etl_procs.model import Given
-from etl_procs.rules import Extent
+from etl_procs.rules import Extent, Rule
 
 COLUMNS = "k INTEGER NOT NULL, v INTEGER NOT NULL, t INTEGER NOT NULL"
 TABLES = ("t0", "t1")
@@ -76,7 +77,9 @@ class ProcedureSpec:
 
 @dataclass(frozen=True)
 class Spec:
-    """A dataflow. Border streams have the tuples of a batch, or 0: cut by punctuations."""
+    """A dataflow. Border streams have the tuples of a batch, or 0: cut by punctuations; or all of
+    them have the interval of event time, less than 0.
+    """
 
     borders: tuple[tuple[str, int], ...]
     procedures: tuple[ProcedureSpec, ...]
@@ -84,8 +87,12 @@ class Spec:
     triggered: tuple[str, ...]
     """Streams with a trigger, which adds what they are given to the first table."""
 
+    @property
+    def interval(self) -> int:
+        return max(0, -self.borders[0][1])
+
     def partitions(self, stream: str) -> tuple[int, ...]:
-        return (0,) if dict(self.borders)[stream] else (0, 1)
+        return (0,) if dict(self.borders)[stream] > 0 else (0, 1)
 
 
 class Hands(Protocol):
@@ -204,7 +211,7 @@ def build(spec: Spec) -> Dataflow:
     flow.outlet(APPENDED, COLUMNS)
     flow.outlet(KEYED, COLUMNS.replace("v INTEGER NOT NULL", "v INTEGER"), key="k")
     for name, tuples in spec.borders:
-        flow.stream(name, COLUMNS, batches=by_count(tuples) if tuples else by_punctuation())
+        flow.stream(name, COLUMNS, batches=_rule(tuples))
     for procedure in spec.procedures:
         for name in procedure.gives:
             flow.stream(name, COLUMNS)
@@ -221,6 +228,12 @@ def build(spec: Spec) -> Dataflow:
     _declare_calls(flow)
     flow.check()
     return flow
+
+
+def _rule(tuples: int) -> Rule:
+    if tuples < 0:
+        return by_interval("t", -tuples)
+    return by_count(tuples) if tuples else by_punctuation()
 
 
 def _declare(
@@ -311,6 +324,9 @@ def specs(draw: st.DrawFn) -> Spec:
     borders = [
         (f"b{i}", draw(st.sampled_from([0, 1, 2, 3]))) for i in range(draw(st.integers(1, 2)))
     ]
+    interval = draw(st.sampled_from([0, 0, 0, 2, 5]))
+    if interval:
+        borders = [(name, -interval) for name, _ in borders]
     streams = [name for name, _ in borders]
     drafts: list[tuple[str, set[str], list[str], list[Op], WindowSpec | None]] = []
     for i in range(draw(st.integers(2, 5))):

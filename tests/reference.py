@@ -24,6 +24,8 @@ from random_flows import (
 )
 
 ATTEMPTS = 2
+LEAST = -1
+"""Before all intervals: where a partition is as long as it has brought no event time."""
 
 
 class Record(NamedTuple):
@@ -165,6 +167,8 @@ class Model:
         self.log: dict[str, list[Record]] = {name: [] for name, _ in spec.borders}
         self.done = dict.fromkeys(self.procedures, 0)
         self.last = self.cut = 0
+        self.closed = self.next_closed = LEAST
+        """The interval of event time that was cut last, and the one that is next."""
         self.replayed: tuple[str, dict[str, list[Item]]] = ("", {})
         self.positions: dict[str, dict[int, int]] = {name: {} for name, _ in spec.borders}
         self.calls: dict[str, tuple[tuple[int, int], int]] = {}
@@ -222,6 +226,7 @@ class Model:
         self.cut += 1
         inputs = self._inputs(self.cut)
         assert inputs is not None, "the core has run a round that is not complete"
+        self.closed = self.next_closed
         for stream, records in inputs.items():
             for record in records:
                 self.positions[stream][record.partition] = record.offset + 1
@@ -239,6 +244,8 @@ class Model:
 
     def _inputs(self, number: int) -> dict[str, list[Record]] | None:
         """Cut the batch of this number of every border stream; None if one is not complete."""
+        if self.spec.interval:
+            return self._intervals()
         found = {}
         for stream, tuples in self.spec.borders:
             log = self.log[stream]
@@ -259,6 +266,29 @@ class Model:
                 if epoch <= number:
                     return None
         return found
+
+    def _intervals(self) -> dict[str, list[Record]] | None:
+        """Cut the first interval that has anything, and that every partition has left behind."""
+        lanes = []
+        for stream in self.log:
+            for partition in self.spec.partitions(stream):
+                reached, lane = LEAST, []
+                for record in (r for r in self.log[stream] if r.partition == partition):
+                    if record.values:  # a late one belongs to what is open
+                        reached = max(reached, record.values.t // self.spec.interval)
+                    lane.append((reached, record))
+                lanes.append((stream, lane, reached))
+        wait = [epoch for _, lane, _ in lanes for epoch, _ in lane if epoch > self.closed]
+        if not wait or min(wait) >= min(reached for _, _, reached in lanes):
+            return None
+        self.next_closed = min(wait)
+        found: dict[str, list[Record]] = {stream: [] for stream in self.log}
+        for stream, lane, _ in lanes:
+            found[stream] += [r for e, r in lane if self._from() <= e <= self.next_closed]
+        return found
+
+    def _from(self) -> int:
+        return self.closed + 1 if self.closed > LEAST else LEAST
 
     def _run(self, unit: tuple[str, ...], batch: int) -> None:
         name = "+".join(unit)

@@ -70,7 +70,7 @@ class PacedClock:
 
 
 ROW = st.builds(Values, st.integers(0, 4), st.integers(0, 12), st.integers(0, 8))
-ROWS = st.lists(st.none() | ROW | ROW | ROW | ROW, max_size=6)
+ROWS = st.lists(st.none() | ROW | ROW | ROW | ROW, max_size=9)
 
 
 class CoreAndModel(RuleBasedStateMachine):
@@ -117,6 +117,8 @@ class CoreAndModel(RuleBasedStateMachine):
                 mine.append(Record(partition, len(mine), values))
                 log.append(mine[-1])
             self._feed(stream, mine[again:])
+        if data.draw(st.booleans()):
+            self._commit()
         self._compare()
 
     @precondition(lambda self: any(tuples == 0 for _, tuples in self.spec.borders))
@@ -131,6 +133,8 @@ class CoreAndModel(RuleBasedStateMachine):
             mark = last + data.draw(st.sampled_from([1, 1, 1, 2]))
             log.append(Record(partition, len(mine), mark=mark))
             self._feed(stream, [log[-1]])
+        if data.draw(st.booleans()):
+            self._commit()
         self._compare()
 
     @rule(pace_s=st.sampled_from([0.0, 0.003, 0.007, 1.0]))
@@ -279,13 +283,8 @@ class CoreAndModel(RuleBasedStateMachine):
         for stream, log in self.model.log.items():
             there = {} if from_the_start else self.model.positions[stream]
             for partition in self.spec.partitions(stream):
-                mine = (
-                    [r for r in log if r.partition == partition] if self._is_marked(stream) else log
-                )
+                mine = [record for record in log if record.partition == partition]
                 self._feed(stream, [r for r in mine if r.offset >= there.get(partition, 0)])
-
-    def _is_marked(self, stream: str) -> bool:
-        return dict(self.spec.borders)[stream] == 0
 
     def _feed(self, stream: str, records: list[Record]) -> None:
         if not records:

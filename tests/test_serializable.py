@@ -57,7 +57,7 @@ class Hammer:
             if code == -signal.SIGKILL:
                 self.killed[name] += 1
                 self._start(name)
-            assert code in (None, 0, -signal.SIGKILL), f"{name} ended with {code}"
+            assert code in (None, 0, -signal.SIGKILL), f"{name}: {code}\n{self._errors(name)}"
         if sum(self.killed.values()) < self.kills:
             name = self.choose.choice(list(self.processes))
             if self._size(name) > self.sizes[name] + 20_000:
@@ -71,7 +71,8 @@ class Hammer:
             crash_at = f"{self.choose.choice(CRASHES[role])}:{self.choose.randint(5, 60)}"
         command = [sys.executable, str(PROGRAM), role, str(self.home), name, crash_at]
         self.sizes = {**getattr(self, "sizes", {}), name: self._size(name)}
-        self.processes[name] = subprocess.Popen([*command, str(self.batches)])
+        with (self.home / f"{name}.err").open("ab") as errors:
+            self.processes[name] = subprocess.Popen([*command, str(self.batches)], stderr=errors)
 
     def _ended(self, name: str) -> bool:
         return self.processes[name].poll() is not None
@@ -79,6 +80,9 @@ class Hammer:
     def _tell(self) -> str:
         ended = {name: process.poll() for name, process in self.processes.items()}
         return f"ended: {ended}; killed: {dict(self.killed)}"
+
+    def _errors(self, name: str) -> str:
+        return (self.home / f"{name}.err").read_text()[-2000:]
 
     def _size(self, name: str) -> int:
         path = self.home / f"{name}.jsonl"
