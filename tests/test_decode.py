@@ -83,9 +83,30 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     gateway.proc.wait(30)
 
 
-def decode(spark: SparkSession, values: list[bytes | None]) -> list[dict[str, object]]:
-    rows = [(0, offset, None if v is None else bytearray(v)) for offset, v in enumerate(values)]
-    records = spark.createDataFrame(rows, "partition INT, offset BIGINT, value BINARY")
+Header = tuple[str, bytes | None]
+
+
+def decode(
+    spark: SparkSession,
+    values: list[bytes | None],
+    headers: list[list[Header] | None] | None = None,
+) -> list[dict[str, object]]:
+    rows = [
+        (
+            0,
+            offset,
+            None if value is None else bytearray(value),
+            None if of is None else [(k, None if v is None else bytearray(v)) for k, v in of],
+        )
+        for offset, (value, of) in enumerate(
+            zip(values, headers or [None] * len(values), strict=True)
+        )
+    ]
+    records = spark.createDataFrame(
+        rows,
+        "partition INT, offset BIGINT, value BINARY, "
+        "headers ARRAY<STRUCT<key STRING, value BINARY>>",
+    )
     tuples = decoded(records, STREAM).toArrow().sort_by("_offset").to_pylist()
     assert [row["_value"] for row in tuples] == values
     return list(tuples)
@@ -113,3 +134,35 @@ def test_a_reason_quotes_only_the_beginning_of_a_long_value(spark: SparkSession)
         ],
     )
     assert all(len(str(row["_reason"])) < 300 for row in rows)
+
+
+@pytest.mark.parametrize("value", [None, b"", b"end of day", b'{"phone": "1"}'])
+def test_a_record_whose_header_names_a_batch_is_its_punctuation_whatever_its_value(
+    spark: SparkSession, value: bytes | None
+) -> None:
+    headers: list[list[Header] | None] = [
+        [("punctuation", b"12")],
+        [("source", b"a"), ("punctuation", b"0")],
+        [("punctuation", b"7"), ("punctuation", b"8")],
+        [("punctuation", b"9" * 18)],
+    ]
+    rows = decode(spark, [value] * len(headers), headers)
+    assert [row["_mark"] for row in rows] == [12, 0, 7, 10**18 - 1]
+    assert [row["_reason"] for row in rows] == [None] * len(headers)
+
+
+def test_a_punctuation_that_names_no_batch_is_a_dead_letter(spark: SparkSession) -> None:
+    bad = [b"", b"x", b"-1", b"+1", b"1.0", b" 1", b"9" * 19, b"\xff", None]
+    rows = decode(
+        spark, [b'{"phone": "1"}'] * len(bad), [[("punctuation", value)] for value in bad]
+    )
+    assert [row["_mark"] for row in rows] == [None] * len(bad)
+    assert {row["_reason"] for row in rows} == {
+        "its header `punctuation` is no batch id: a whole number"
+    }
+
+
+def test_other_headers_say_nothing(spark: SparkSession) -> None:
+    headers: list[list[Header] | None] = [None, [], [("Punctuation", b"1")], [("key", None)]]
+    rows = decode(spark, [b'{"phone": "1"}'] * 4, headers)
+    assert [(row["_mark"], row["_reason"], row["phone"]) for row in rows] == [(None, None, "1")] * 4
