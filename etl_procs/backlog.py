@@ -29,6 +29,9 @@ from etl_procs.rules import ByCount, ByInterval, OnTimeout
 # Pieces of more rows are handed on as Arrow; of fewer, a table costs more than its tuples do.
 ROWS_OF_A_PIECE = 64
 
+MARKS_AHEAD_MAX = 10_000
+"""How many batches one punctuation may end at most."""
+
 BEFORE_ALL = -(2**63)
 """The epoch of what cannot be decoded and comes before any event time of its partition."""
 UNKNOWN = 2**63
@@ -111,7 +114,7 @@ class Backlog:
 
     def add(self, arrived: Arrived, now: float) -> None:
         """Keep what is new."""
-        new = arrived.after(self._seen).tuples.combine_chunks()
+        new = self._sane(arrived.after(self._seen).tuples.combine_chunks())
         runs, offsets = _runs(new[PARTITION]), _integers(new[OFFSET])
         self._check(runs, new[OFFSET])
         self._seen.update({partition: offsets[end - 1] + 1 for partition, _, end in runs})
@@ -174,6 +177,10 @@ class Backlog:
                     hint="Start the engine again: it then waits for this one too.",
                 )
 
+    def _sane(self, new: pa.Table) -> pa.Table:
+        """Take out what this rule cannot take; it is undecodable then."""
+        return new
+
     def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
         """Give what came as segments, and move what the lanes have reached."""
         raise NotImplementedError
@@ -213,6 +220,26 @@ class Timed(Backlog):
 
 class Marked(Backlog):
     """A stream cut by punctuations: the epoch of a partition is its highest one's, plus 1."""
+
+    def _sane(self, new: pa.Table) -> pa.Table:
+        # One that is a timestamp by mistake would end as many batches before it.
+        marks, reasons = new[MARK].to_pylist(), new[REASON].to_pylist()
+        reached = dict(self.reached)
+        for at, partition in enumerate(new[PARTITION].to_pylist()):
+            mark = marks[at]
+            if mark is None:
+                continue
+            if mark > reached.get(partition, mark) + MARKS_AHEAD_MAX:
+                marks[at] = None
+                reasons[at] = f"punctuation {mark} is too far ahead of {reached[partition]}"
+            else:
+                reached[partition] = max(reached.get(partition, mark), mark + 1)
+        for name, values in ((MARK, marks), (REASON, reasons)):
+            at = new.schema.get_field_index(name)
+            new = new.set_column(
+                at, ARRIVAL.field(name), pa.array(values, ARRIVAL.field(name).type)
+            )
+        return new
 
     def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
         marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()

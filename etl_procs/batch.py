@@ -31,10 +31,10 @@ Tuple = tuple[Value, ...]
 class Row(dict[str, Value]):
     """One tuple of a batch, by column name."""
 
-    __slots__ = ("index", "stream")
+    __slots__ = ("batch", "index")
 
     index: int
-    stream: str
+    batch: "Batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,10 @@ class Batch:
 
     @property
     def tuples(self) -> list[Tuple]:
-        """Its tuples as Python's, in the order of the stream's columns."""
+        """Its tuples in the order of the stream's columns; the list is the caller's own."""
+        return list(self._held())
+
+    def _held(self) -> list[Tuple]:
         if self._tuples is None:
             self._tuples = tuples_of(self._table)
         return self._tuples
@@ -121,11 +124,11 @@ class Batch:
 
     def rows(self) -> Iterator[Row]:
         """Give the tuples one by one, in order, by column name."""
-        names, stream = self.stream.columns.names, self.stream.name
-        for index, values in enumerate(self.tuples):
+        names = self.stream.columns.names
+        for index, values in enumerate(self._held()):
             row = Row(zip(names, values, strict=True))
             row.index = index
-            row.stream = stream
+            row.batch = self
             yield row
 
     def position(self, index: int) -> Position | None:

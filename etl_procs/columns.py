@@ -97,6 +97,12 @@ def check_bare(name: str, of: str) -> None:
 
 def parse_table(sql: str, of: str) -> Columns:
     """Parse a table's columns: anything that SQLite allows in a strict table."""
+    if re.search(r"\bAUTOINCREMENT\b", sql, re.IGNORECASE):
+        # At its last number SQLite says that the disk is full, and a full disk is waited for.
+        raise DefinitionError(
+            f"{of}: AUTOINCREMENT has no place in a core",
+            hint="INTEGER PRIMARY KEY alone gives numbers; or take them from the tuples.",
+        )
     try:
         with sqlite3.connect(":memory:") as scratch:
             scratch.execute(f"CREATE TABLE t ({sql}) STRICT")

@@ -20,7 +20,8 @@ from etl_procs.group import Committed, Flow, Group, TakenDown
 from etl_procs.intake import Intake
 from etl_procs.metrics import Metrics
 from etl_procs.model import Stream
-from etl_procs.store import STEPS_BETWEEN_LOOKS, Store, Write, connected
+from etl_procs.rules import rule_of
+from etl_procs.store import STEPS_BETWEEN_LOOKS, Store, Write, connected, translated
 from headrace.clock import Clock
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
@@ -91,7 +92,8 @@ class Core:
             done = ledger.done(connection, dataflow)
             waiting = pending.all_of(connection, plan.dataflow)
             held = {(batch.stream.name, batch.id): batch for batch in waiting}
-            last = max(done.values(), default=0)
+            # Who was furthest may be gone; what waits is of the round that is still open.
+            last = max([*done.values(), *(batch for _, batch in held)], default=0)
             intake = Intake(
                 plan.dataflow,
                 batch=last,
@@ -132,14 +134,10 @@ class Core:
         """Run all batches that are complete, group after group."""
         return list(iter(self.commit_next, None))
 
-    def waiting(self, dataflow: str) -> int:
-        """Tell how many complete batches wait for their turn, on the stream that has most.
-
-        None do as long as another stream lacks its batch: whoever feeds must be let go on to it.
-        """
+    def waiting(self, stream: Stream) -> int:
+        """Tell how many complete batches of a border stream wait for their turn."""
         with self._lock:
-            intake = self._flows[dataflow].intake
-            return intake.waiting_batches() if intake.is_complete() else 0
+            return self._flows[stream.dataflow].intake.waiting_batches()[stream.name]
 
     def deadline(self) -> float | None:
         """Tell when a batch is due that is not complete now, by the clock's monotonic time."""
@@ -179,7 +177,7 @@ class Core:
 
     def _commit_group(self, flow: Flow) -> Committed | None:
         replay_waits = self._replay_waits(flow)
-        if not (flow.is_amid_a_round or replay_waits or flow.next_round()):
+        if not (flow.is_amid_a_round or replay_waits or flow.round(0, flow.last)):
             return None
         began = time.perf_counter_ns()
         try:
@@ -201,7 +199,6 @@ class Core:
             return self._commit_group(flow)
         except Passing:
             self.metrics.rollbacks += 1
-            self._letters_size = dead_letters.size(self._store.connection)
             raise
         finally:
             self._group = None
@@ -220,20 +217,18 @@ class Core:
             if not group.finish_round():
                 return
         while not group.is_full:
-            if group.begun == len(flow.queue):
-                cut = flow.intake.next()
-                if cut is None:
-                    return
-                flow.queue.append(cut)
-            group.begin(flow.queue[group.begun])
+            waiting = flow.round(group.begun, group.last)
+            if waiting is None:
+                return
+            group.begin(waiting)
             if not group.finish_round():
                 return
 
     def _replay_waits(self, flow: Flow) -> bool:
         if flow.queue:
             return False  # it is found when the group begins
-        found = self._store.connection.execute(dead_letters.ASKED_UNIT, {"dataflow": flow.name})
-        return found.fetchone() is not None
+        with translated():
+            return dead_letters.first_asked(self._store.connection, flow.name) is not None
 
     def _is_overdue(self) -> bool:
         """Tell SQLite whether to interrupt the statement that it runs."""
@@ -244,12 +239,12 @@ class Core:
         dataflow = plan.dataflow
         name, said = dataflow.name, []
         done = ledger.done(connection, name)
-        for procedure in dataflow.procedures.values():
-            if procedure.was in done and procedure.name not in done:
-                ledger.rename(connection, name, procedure.was, procedure.name)
-                dead_letters.rename(connection, name, procedure.was, procedure.name)
-                done[procedure.name] = done.pop(procedure.was)
-                said.append(f"procedure {name}.{procedure.was} is {procedure.name} now")
+        renamed = [p for p in dataflow.procedures.values() if p.was]
+        while now := next((p for p in renamed if p.was in done and p.name not in done), None):
+            ledger.rename(connection, name, now.was, now.name)
+            dead_letters.rename(connection, name, now.was, now.name)
+            done[now.name] = done.pop(now.was)  # and so its old name is free for another
+            said.append(f"procedure {name}.{now.was} is {now.name} now")
         last = max(done.values(), default=0)
         for procedure in dataflow.procedures.values():
             if procedure.name not in done:
@@ -261,6 +256,7 @@ class Core:
         for gone in done.keys() - dataflow.procedures.keys():
             ledger.leave(connection, name, gone)
             said.append(f"procedure {name}.{gone} is gone, after batch {done[gone]}")
+        said += ledger.keep_epoch(connection, name, rule_of(dataflow.borders))
         said += self._set_orphans_aside(connection, plan)
         done = ledger.done(connection, name)
         for unit in plan.units:

@@ -1,5 +1,6 @@
 """The dataflow: what a user declares, checked as it is declared; the message names the fix."""
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -161,6 +162,7 @@ class Dataflow:
 
         def declare(body: F) -> F:
             name = body.__name__
+            _check_plain(body)
             of = self._new("procedure", name, self.procedures, self.triggers, self.calls)
             taken = (takes,) if isinstance(takes, Stream) else tuple(takes)
             if not taken:
@@ -191,6 +193,7 @@ class Dataflow:
 
         def declare(body: F) -> F:
             name = body.__name__
+            _check_plain(body)
             of = self._new("trigger", name, self.procedures, self.triggers, self.calls)
             mine: Mapping[str, object] = self.streams if isinstance(on, Stream) else self.windows
             self._own(of, "is on", on, mine)
@@ -217,6 +220,7 @@ class Dataflow:
 
         def declare(body: F) -> F:
             name = body.__name__
+            _check_plain(body)
             of = self._new("call", name, self.procedures, self.triggers, self.calls)
             taken = parse_tuple(arguments, of) if arguments else Columns("", ())
             given = parse_tuple(returns, of) if returns else Columns("", ())
@@ -293,6 +297,15 @@ class Dataflow:
         }
         for thing in gives:
             self._own(of, "gives", thing, declared[type(thing)])
+
+
+def _check_plain(body: Callable[..., Any]) -> None:
+    inner = inspect.unwrap(body)
+    if inspect.isgeneratorfunction(inner) or inspect.iscoroutinefunction(inner):
+        raise DefinitionError(
+            f"{body.__name__} would not run when it is called: it yields, or is async",
+            hint="Write a plain function; it may return rows, and emit them.",
+        )
 
 
 def _column(of: str, name: str, columns: Columns) -> Any:

@@ -64,18 +64,25 @@ WHERE dataflow = :dataflow AND unit = :unit AND batch = :batch AND data IS NOT N
 
 ASK = "UPDATE headrace_dead_letters SET replay = 1 WHERE id = :id"
 
-ASKED_UNIT = """\
-SELECT unit FROM headrace_dead_letters WHERE replay AND dataflow = :dataflow ORDER BY id LIMIT 1"""
+FIRST_ASKED = """\
+SELECT unit, batch, data IS NULL FROM headrace_dead_letters
+WHERE replay AND dataflow = :dataflow ORDER BY id LIMIT 1"""
 
 ASKED = f"""\
 SELECT {COLUMNS} FROM headrace_dead_letters
-WHERE replay AND dataflow = :dataflow AND unit = :unit ORDER BY id"""  # noqa: S608
+WHERE replay AND dataflow = :dataflow AND unit = :unit AND batch = :batch
+    AND (data IS NULL) = :tuples
+ORDER BY id"""  # noqa: S608
 
 UNASK = """\
-UPDATE headrace_dead_letters SET replay = 0 WHERE dataflow = :dataflow AND unit = :unit"""
+UPDATE headrace_dead_letters SET replay = 0
+WHERE dataflow = :dataflow AND unit = :unit AND batch = :batch"""
 
+# A unit is a procedure, or the members of a nested group with + between them.
 RENAME = """\
-UPDATE headrace_dead_letters SET unit = :now WHERE dataflow = :dataflow AND unit = :was"""
+UPDATE headrace_dead_letters
+SET unit = trim(replace('+' || unit || '+', '+' || :was || '+', '+' || :now || '+'), '+')
+WHERE dataflow = :dataflow AND instr('+' || unit || '+', '+' || :was || '+')"""
 
 DROP = "DELETE FROM headrace_dead_letters WHERE id = :id"
 
@@ -313,34 +320,44 @@ class Replay:
                 connection.execute(DROP, {"id": letter.id})
 
 
+def first_asked(connection: sqlite3.Connection, dataflow: str) -> dict[str, Any] | None:
+    """Tell unit and batch of the first letter that is to run again, and whether it is a tuple."""
+    found = connection.execute(FIRST_ASKED, {"dataflow": dataflow}).fetchone()
+    if found is None:
+        return None
+    unit, batch, tuples = found
+    return {"dataflow": dataflow, "unit": unit, "batch": batch, "tuples": tuples}
+
+
 def asked(
     connection: sqlite3.Connection, dataflow: Dataflow, units: Iterable[Unit]
 ) -> Replay | None:
-    """Find the letters that somebody asked to run again: those of one unit at a time."""
-    found = connection.execute(ASKED_UNIT, {"dataflow": dataflow.name}).fetchone()
-    if found is None:
+    """Find the letters that somebody asked to run again: those of one unit and batch at a time."""
+    of = first_asked(connection, dataflow.name)
+    if of is None:
         return None
     inputs: dict[str, list[DeadLetter]] = {}
-    of = {"dataflow": dataflow.name, "unit": found[0]}
     for row in connection.execute(ASKED, of):
         letter = DeadLetter(*row)
         inputs.setdefault(letter.stream, []).append(letter)
-    unit = next((unit for unit in units if unit.name == found[0]), None)
+    unit = next((unit for unit in units if unit.name == of["unit"]), None)
     if unit is None or inputs.keys() - {stream.name for stream in unit.takes}:
         log.warning(
             "dead letters of %s.%s are not run again: no such procedure takes %s any more",
             dataflow.name,
-            found[0],
+            of["unit"],
             ", ".join(inputs),
         )
         connection.execute(UNASK, of)
         return None
-    replay = Replay(found[0], inputs)
+    replay = Replay(unit.name, inputs)
     try:
         for stream in unit.takes:
             replay.batch(stream, 0)
     except HeadraceError as error:
-        log.warning("dead letters of %s.%s are not run again: %s", *of.values(), error.what)
+        log.warning(
+            "dead letters of %s.%s are not run again: %s", dataflow.name, unit.name, error.what
+        )
         connection.execute(UNASK, of)
         return None
     return replay

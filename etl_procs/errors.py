@@ -41,7 +41,28 @@ def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def line_of(file: str, error: Exception) -> str:
+def is_of_the_machine(error: BaseException) -> bool:
+    """Tell whether an error is no fault of the code that met it."""
+    if isinstance(error, sqlite3.Error):
+        return primary_code(error) in OF_THE_MACHINE
+    return isinstance(error, MemoryError)
+
+
+def storable(text: str) -> str:
+    """Make a text that can be stored: half a surrogate pair, for one, is written out."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+
+
+def text_of(error: BaseException) -> str:
+    """Say what an error of a user's code says, even if it cannot say it."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - its __str__ is a user's code too
+        said = "(it cannot be written)"
+    return storable(f"{type(error).__name__}: {said}")
+
+
+def line_of(file: str, error: BaseException) -> str:
     """Tell where in a user's own file an error came from: file:line."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file]

@@ -5,6 +5,7 @@ and counts when the savepoint is released.
 """
 
 import sqlite3
+from collections.abc import AsyncGenerator, Awaitable, Generator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -67,6 +68,7 @@ class Execution:
 
     __slots__ = (
         "_inputs",
+        "_taken",
         "access",
         "batch",
         "broken",
@@ -90,7 +92,8 @@ class Execution:
         self.connection = connection
         self.access = access
         self.batch = batch
-        self._inputs = inputs
+        self._inputs = dict(inputs)
+        self._taken: frozenset[str] = frozenset()
         self.given: dict[str, list[Part]] = {}
         """What was emitted, by stream."""
         self.staged: list[Staged] = []
@@ -107,7 +110,10 @@ class Execution:
             name = procedure.name
             rights = self.plan.rights[name]
             transaction = Transaction(self.connection, self.access, rights, self)
-            procedure.body(transaction, *[self.batch_of(s.name) for s in procedure.takes])
+            self._taken = self.plan.rights[name].takes
+            said = procedure.body(transaction, *[self.batch_of(s.name) for s in procedure.takes])
+            if said is not None:
+                check_ran(said, rights.of)
             for window in self.plan.by_batches[name]:
                 if window.name not in self.filled:  # it ages although nothing was put into it
                     self._fill(window, [])
@@ -116,11 +122,13 @@ class Execution:
 
     def batch_of(self, stream: str) -> Batch:
         """Give a stream's batch: as it was taken, or as it has been given so far."""
-        taken = self._inputs.get(stream)
-        if taken is not None:
-            return taken
-        declared = self.plan.dataflow.streams[stream]
-        return joined(declared, self.batch, self.given.get(stream, []))
+        batch = self._inputs.get(stream)
+        if batch is None:
+            declared = self.plan.dataflow.streams[stream]
+            batch = joined(declared, self.batch, self.given.get(stream, []))
+            if stream in self._taken:  # within a nested group: its producer is done
+                self._inputs[stream] = batch
+        return batch
 
     def emit(self, rights: Rights, target: Given, rows: Rows) -> None:
         """Keep what a body emits, and run the triggers on it."""
@@ -178,10 +186,21 @@ class Execution:
     def _trigger(self, trigger: Trigger, *batches: Batch) -> None:
         rights = self.plan.rights[trigger.name]
         try:
-            trigger.body(Transaction(self.connection, self.access, rights, self), *batches)
+            said = trigger.body(Transaction(self.connection, self.access, rights, self), *batches)
+            if said is not None:
+                check_ran(said, rights.of)
         except Exception as error:
             self.broken = self.broken or error  # it fails with its procedure, and that with it
             raise
+
+
+def check_ran(said: object, of: str) -> None:
+    """Refuse a body that has not run: what it returned would have to be run first."""
+    if isinstance(said, Generator | Awaitable | AsyncGenerator):
+        raise CoreError(
+            f"{of} has not run: its body gives a {type(said).__name__}",
+            hint="Write a plain function: no yield, no async.",
+        )
 
 
 def joined(stream: Stream, batch: int, parts: list[Part]) -> Batch:

@@ -8,7 +8,7 @@ import inspect
 import logging
 import sqlite3
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,18 +17,20 @@ from etl_procs.access import Access
 from etl_procs.batch import Batch, Round, Tuple
 from etl_procs.dead_letters import Replay
 from etl_procs.errors import (
-    OF_THE_MACHINE,
     Aborted,
     CoreError,
     LettersFull,
     ProcedureFailed,
+    is_of_the_machine,
     line_of,
-    primary_code,
+    storable,
+    text_of,
 )
 from etl_procs.execution import Execution, Plan, Staged
 from etl_procs.graph import Unit
 from etl_procs.intake import Intake
 from etl_procs.metrics import Histogram, Metrics
+from etl_procs.rules import rule_of
 from headrace.clock import Clock
 from headrace.config import Core as Settings
 from headrace.errors import HeadraceError
@@ -63,14 +65,18 @@ class Flow:
         """The dataflow's name."""
         return self.plan.dataflow.name
 
-    def next_round(self) -> Round | None:
-        """Look at the next round that waits, cutting it if there is none."""
-        if not self.queue:
+    def round(self, number: int, last: int) -> Round | None:
+        """Look at a round that waits, by its place in the queue; cut it if it comes next.
+
+        `last` is the batch before it: dead letters that run again are batches too.
+        """
+        if number == len(self.queue):
+            self.intake.batch = last
             cut = self.intake.next()
             if cut is None:
                 return None
             self.queue.append(cut)
-        return self.queue[0]
+        return self.queue[number]
 
     @property
     def is_amid_a_round(self) -> bool:
@@ -144,6 +150,8 @@ class Group:
         self._staged: dict[str, list[tuple[int, Staged]]] = {}
         self._tuples = 0
         self._dead = 0
+        self._aborts: Counter[str] = Counter()
+        self._given_up: Counter[str] = Counter()
 
     @property
     def is_full(self) -> bool:
@@ -169,7 +177,7 @@ class Group:
         self.begun += 1
         for taken in round_.inputs:
             batch = taken.batch
-            batch.id = self.last  # dead letters that ran again in between have ids too
+            batch.id = self.last  # it may have been cut before dead letters took an id
             stream = batch.stream
             self.pending[stream.name, self.last] = batch
             self._tuples += len(batch)
@@ -213,10 +221,8 @@ class Group:
         ran = False
         for unit in self._plan.units:
             if self.done[unit.procedures[0].name] < batch:
-                now = self._clock.monotonic()
-                if ran and now >= late:
+                if ran and self._clock.monotonic() >= late:
                     break
-                self.overdue_at = now + self._settings.statement_ms_max / 1000
                 self._run(unit, batch)
                 ran = True
         self.overdue_at = NEVER
@@ -260,11 +266,12 @@ class Group:
         connection = self._connection
         while len(failures) < self._settings.attempts_max:
             execution = Execution(self._plan, connection, self._access, batch, inputs)
+            self.overdue_at = self._clock.monotonic() + self._settings.statement_ms_max / 1000
             connection.execute("SAVEPOINT te")
             try:
                 execution.run(unit)
                 connection.execute("RELEASE te")
-            except Exception as error:  # noqa: BLE001 - a user's code may raise anything
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's code
                 failures.append(self._judged(unit, batch, error, execution))
                 connection.execute("ROLLBACK TO te")
                 connection.execute("RELEASE te")
@@ -272,19 +279,20 @@ class Group:
                 return execution
             finally:
                 execution.end()
+                self.overdue_at = NEVER
         self._give_up(unit, batch, inputs, failures)
         return None
 
     def _judged(
-        self, unit: Unit, batch: int, error: Exception, execution: Execution
+        self, unit: Unit, batch: int, error: BaseException, execution: Execution
     ) -> HeadraceError:
         """Say what an error of a unit's is: its own fault, or one that ends the group."""
         cause = execution.broken or error
-        if isinstance(cause, sqlite3.Error) and primary_code(cause) in OF_THE_MACHINE:
+        if is_of_the_machine(cause):
             raise cause  # not the procedure's fault
         failed = cause if isinstance(cause, HeadraceError) else _failed(unit, batch, cause)
         name = f"{self._name}.{unit.name}"
-        self._metrics.aborts[name] += 1
+        self._aborts[unit.name] += 1
         log.warning("%s, batch %d: %s", name, batch, _reason(failed))
         if not self._connection.in_transaction:
             self._flow.failures.setdefault((unit.name, batch), []).append(failed)
@@ -298,7 +306,7 @@ class Group:
         for taken in inputs.values():
             dead_letters.add_batch(self._connection, unit.name, taken, reason, len(failures), at)
             self._count_dead(len(taken), sum(map(_size, taken.tuples)))
-        self._metrics.dead_batches[f"{self._name}.{unit.name}"] += 1
+        self._given_up[unit.name] += 1
         log.error(
             "%s.%s has given up batch %d after %d attempts; it is a dead letter, and the dataflow "
             "goes on without it: %s",
@@ -327,7 +335,6 @@ class Group:
     def _count_dead(self, tuples: int, size: int) -> None:
         self._dead += tuples
         self.letters_size += size
-        self._metrics.dead_tuples[self._name] += tuples
         size_max = self._settings.dead_letters_mb_max * MB
         if self.letters_size > size_max:  # or was: somebody may have dropped some
             self.letters_size = dead_letters.size(self._connection)
@@ -351,8 +358,8 @@ class Group:
             staged += sum(len(part.part) for _, part in rows)
         ledger.move_positions(connection, self._name, self._positions)
         if self._epoch is not None:
-            ledger.close_epoch(connection, self._name, self._epoch)
-            self._metrics.epochs[self._name] = self._epoch
+            rule = rule_of(self._plan.dataflow.borders)
+            ledger.close_epoch(connection, self._name, rule, self._epoch)
         first = min(flow.done.values(), default=0) + 1
         through = min(self.done.values(), default=0)
         return Committed(self._name, first, through, self._tuples, self._dead, staged)
@@ -360,7 +367,7 @@ class Group:
     def become(self) -> None:
         """Make what has been committed the dataflow's own."""
         flow = self._flow
-        self._metrics.batches[self._name] += self.batches
+        self._count()
         flow.done, flow.last, flow.pending = self.done, self.last, self.pending
         for _ in range(self.begun):
             flow.queue.popleft()
@@ -369,6 +376,18 @@ class Group:
             for (unit, batch), failures in flow.failures.items()
             if self.done[unit.partition("+")[0]] < batch
         }
+
+    def _count(self) -> None:
+        """Count what has become true; what was rolled back never happened."""
+        metrics = self._metrics
+        metrics.batches[self._name] += self.batches
+        metrics.dead_tuples[self._name] += self._dead
+        for unit, aborts in self._aborts.items():
+            metrics.aborts[f"{self._name}.{unit}"] += aborts
+        for unit, batches in self._given_up.items():
+            metrics.dead_batches[f"{self._name}.{unit}"] += batches
+        if self._epoch is not None:
+            metrics.epochs[self._name] = self._epoch
 
     def _now(self) -> str:
         return self._clock.now().isoformat()
@@ -382,14 +401,14 @@ def _size(values: Tuple) -> int:
 def _reason(error: HeadraceError) -> str:
     """Say what happened, and what to do where the error itself knows it."""
     known = isinstance(error, ProcedureFailed | Aborted)
-    return error.what if known else f"{error.what}. {error.hint}"
+    return storable(error.what if known else f"{error.what}. {error.hint}")
 
 
-def _failed(unit: Unit, batch: int, error: Exception) -> ProcedureFailed:
+def _failed(unit: Unit, batch: int, error: BaseException) -> ProcedureFailed:
     files = {inspect.unwrap(p.body).__code__.co_filename for p in unit.procedures}
     where = ", ".join(line_of(file, error) for file in files)
     return ProcedureFailed(
         f"procedure {unit.procedures[0].dataflow}.{unit.name} failed on batch {batch}: "
-        f"{type(error).__name__}: {error} ({where})",
+        f"{text_of(error)} ({where})",
         hint="Nothing of that attempt was kept.",
     )

@@ -56,7 +56,9 @@ class Intake:
         By stream name: `positions` are the next offsets that the ledger has, and `partitions` all
         that the topic has. A batch may have `rows_max` records.
         """
-        self._batch, self._clock, self._rows_max = batch, clock, rows_max
+        self._clock, self._rows_max = clock, rows_max
+        self.batch = batch
+        """The last one; the core says so, for dead letters that run again take ids too."""
         self._warned: set[str] = set()
         self._timed = any(isinstance(s.batches, ByInterval) for s in dataflow.borders)
         self._cut = epoch or 0
@@ -77,6 +79,15 @@ class Intake:
         """Keep what was not added before, and lies after the ledger's positions."""
         queue = next(q for q in self._queues if q.stream.name == arrived.stream.name)
         queue.add(arrived, self._clock.monotonic())
+        if queue.waiting > self._rows_max >= queue.largest and not queue.ready:
+            epoch = self._epoch()
+            lacking = ", ".join(str(lane) for lane, at in queue.reached.items() if at <= epoch)
+            raise CoreError(
+                f"stream {queue.stream.dataflow}.{queue.stream.name}: {queue.waiting} tuples wait "
+                f"for a batch to end, and it does not end in partition {lacking}",
+                hint="Bring something there, give the stream a timeout_s, or raise "
+                "core.batch_rows_max.",
+            )
 
     def next(self) -> Round | None:
         """Cut the next round, if it is complete or its time is over."""
@@ -89,7 +100,7 @@ class Intake:
         if not self._queues or (late and not self._over(late, epoch)):
             return None
         filled = {queue: self._fill(queue, epoch) for queue in late} if late else {}
-        self._batch = id = self._batch + 1
+        self.batch = id = self.batch + 1
         self._cut = epoch
         self._warned.clear()
         inputs = [queue.cut(id, epoch, filled.get(queue, ())) for queue in self._queues]
@@ -109,14 +120,9 @@ class Intake:
         """Count the tuples of each border stream that are in no round yet."""
         return {queue.stream.name: queue.waiting for queue in self._queues}
 
-    def is_complete(self) -> bool:
-        """Tell if the next round has all that it needs: nothing more has to come for it."""
-        epoch = self._epoch()
-        return all(queue.lowest > epoch for queue in self._queues)
-
-    def waiting_batches(self) -> int:
-        """Count the complete batches that wait for another stream: the most on any one."""
-        return max((queue.ready for queue in self._queues), default=0)
+    def waiting_batches(self) -> dict[str, int]:
+        """Count the complete batches of each border stream that wait to be cut."""
+        return {queue.stream.name: queue.ready for queue in self._queues}
 
     def oldest(self) -> float | None:
         """Tell when the oldest record that waits was added."""
@@ -143,7 +149,7 @@ class Intake:
 
     def _fill(self, queue: Backlog, epoch: int) -> list[Tuple]:
         """Give what is added to a batch whose time is over, and say that it is closed."""
-        stream, rule, batch = queue.stream, queue.stream.batches, self._batch + 1
+        stream, rule, batch = queue.stream, queue.stream.batches, self.batch + 1
         if not isinstance(rule, ByInterval | ByPunctuation):
             return []
         if isinstance(rule.on_timeout, OnTimeout):
@@ -171,12 +177,12 @@ class Intake:
         of, after_s = f"{queue.stream.dataflow}.{queue.stream.name}", queue.time_s
         lacking = ", ".join(str(lane) for lane, at in queue.reached.items() if at <= epoch)
         text = "stream %s: after %g s, batch %d %s: %d tuples; its end lacks in partition %s"
-        log.warning(text, of, after_s, self._batch + 1, what, queue.size(epoch), lacking)
+        log.warning(text, of, after_s, self.batch + 1, what, queue.size(epoch), lacking)
 
     def _check_size(self, stream: Stream, rows: int) -> None:
         if rows > self._rows_max:
             raise CoreError(
-                f"stream {stream.dataflow}.{stream.name}: batch {self._batch + 1} has {rows} rows, "
+                f"stream {stream.dataflow}.{stream.name}: batch {self.batch + 1} has {rows} rows, "
                 f"and a batch may have {self._rows_max}",
                 hint="Cut it finer (fewer tuples, shorter intervals, more punctuations), or raise "
                 "core.batch_rows_max.",

@@ -36,8 +36,12 @@ SELECT dataflow, min(batch) FROM headrace_ledger GROUP BY dataflow ORDER BY data
 EPOCH = "SELECT epoch FROM headrace_epochs WHERE dataflow = :dataflow"
 
 CLOSE_EPOCH = """\
-INSERT INTO headrace_epochs VALUES (:dataflow, :epoch)
-ON CONFLICT DO UPDATE SET epoch = excluded.epoch"""
+INSERT INTO headrace_epochs VALUES (:dataflow, :rule, :epoch)
+ON CONFLICT DO UPDATE SET rule = excluded.rule, epoch = excluded.epoch"""
+
+RULE = "SELECT rule, epoch FROM headrace_epochs WHERE dataflow = :dataflow"
+
+DROP_EPOCH = "DELETE FROM headrace_epochs WHERE dataflow = :dataflow"
 
 CLAIM = "INSERT OR IGNORE INTO headrace_topics VALUES (:dataflow, :stream, :id)"
 
@@ -127,9 +131,26 @@ def epoch(connection: sqlite3.Connection, dataflow: str) -> int | None:
     return None if found is None else int(found[0])
 
 
-def close_epoch(connection: sqlite3.Connection, dataflow: str, epoch: int) -> None:
-    """Record the last interval or punctuation that was closed."""
-    connection.execute(CLOSE_EPOCH, {"dataflow": dataflow, "epoch": epoch})
+def close_epoch(connection: sqlite3.Connection, dataflow: str, rule: str, epoch: int) -> None:
+    """Record the last interval or punctuation that was closed, and the rule that counts them."""
+    connection.execute(CLOSE_EPOCH, {"dataflow": dataflow, "rule": rule, "epoch": epoch})
+
+
+def keep_epoch(connection: sqlite3.Connection, dataflow: str, rule: str) -> list[str]:
+    """Bring the last epoch over to the rule that counts now; say what changes."""
+    found = connection.execute(RULE, {"dataflow": dataflow}).fetchone()
+    if found is None or found[0] == rule:
+        return []
+    was, epoch = found
+    kind, _, length = rule.partition(" ")
+    old_kind, _, old_length = was.partition(" ")
+    if kind == old_kind == "interval":
+        # Only what is closed to its end: an interval that is closed in part takes the rest.
+        through = (epoch + 1) * int(old_length) // int(length) - 1
+        close_epoch(connection, dataflow, rule, through)
+        return [f"dataflow {dataflow} is cut by intervals of {length}, and no more of {old_length}"]
+    connection.execute(DROP_EPOCH, {"dataflow": dataflow})
+    return [f"dataflow {dataflow} is cut by {kind}, and no more by {old_kind}: it counts anew"]
 
 
 def claim(connection: sqlite3.Connection, dataflow: str, stream: str, topic_id: str) -> None:

@@ -6,8 +6,12 @@ All of them are values; `intake.py` cuts by the rules, and `windows.py` slides b
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from headrace.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from etl_procs.model import Stream
 
 Value = int | float | str | None
 
@@ -100,6 +104,16 @@ def by_punctuation(
     """
     _positive("by_punctuation", timeout_s=timeout_s)
     return ByPunctuation(timeout_s, on_timeout)
+
+
+def rule_of(streams: Iterable["Stream"]) -> str:
+    """Say by what a dataflow's epochs are counted: they mean nothing under another rule."""
+    for rule in (stream.batches for stream in streams):
+        if isinstance(rule, ByInterval):
+            return f"interval {rule.length}"
+        if isinstance(rule, ByPunctuation):
+            return "punctuation"
+    return "count"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,11 @@ CREATE TABLE IF NOT EXISTS headrace_ledger (
     PRIMARY KEY (dataflow, procedure)
 ) STRICT, WITHOUT ROWID;
 
--- The last interval of event time, or punctuation, that a dataflow has closed.
+-- The last interval of event time, or punctuation, that a dataflow has closed, and the rule by which
+-- it counts them.
 CREATE TABLE IF NOT EXISTS headrace_epochs (
     dataflow TEXT PRIMARY KEY,
+    rule     TEXT NOT NULL,
     epoch    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 

@@ -2,11 +2,12 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl_procs.batch import table_of
+from etl_procs.batch import Tuple, table_of
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged
 from etl_procs.execution import Staged
@@ -47,7 +48,12 @@ def schema(outlet: Outlet) -> pa.Schema:
 
 def add(connection: sqlite3.Connection, outlet: Outlet, rows: Iterable[tuple[int, Staged]]) -> None:
     """Stage what a group of batches gives to `outlet`, in its order."""
-    table = pa.concat_tables([_table(outlet, batch, staged) for batch, staged in rows])
+    declared = schema(outlet)
+    pieces = [
+        _of_tables(declared, some) if is_table else _of_tuples(outlet, declared, some)
+        for is_table, some in groupby(rows, lambda row: isinstance(row[1].part, pa.Table))
+    ]
+    table = pa.concat_tables(pieces)
     batches = table[BATCH]
     connection.execute(
         INSERT,
@@ -102,15 +108,27 @@ def waiting(connection: sqlite3.Connection, dataflow: str) -> int:
     return int(rows)
 
 
-def _table(outlet: Outlet, batch: int, staged: Staged) -> pa.Table:
-    of_key = outlet.columns.only(outlet.key)
-    part = staged.part
-    if isinstance(part, list):
-        part = table_of(part, (of_key if staged.deleted else outlet.columns).arrow)
-    given: dict[str, object] = {name: part[name] for name in part.column_names}
-    given[BATCH] = pa.repeat(pa.scalar(batch, pa.int64()), part.num_rows)
-    given[DELETED] = pa.repeat(staged.deleted, part.num_rows)
-    return pa.table(
-        [given.get(f.name, pa.nulls(part.num_rows, f.type)) for f in schema(outlet)],
-        schema=schema(outlet),
-    )
+def _of_tuples(outlet: Outlet, declared: pa.Schema, rows: Iterable[tuple[int, Staged]]) -> pa.Table:
+    """Make one table of many small pieces: a table for each would cost more than its batch."""
+    of_key = [n in outlet.key for n in outlet.columns.names]
+    tuples: list[Tuple] = []
+    for batch, staged in rows:
+        before = (batch, staged.deleted) if outlet.key else (batch,)
+        for values in staged.part:
+            if staged.deleted:
+                keys = iter(values)
+                values = tuple(next(keys) if is_key else None for is_key in of_key)
+            tuples.append((*before, *values))
+    return table_of(tuples, declared)
+
+
+def _of_tables(declared: pa.Schema, rows: Iterable[tuple[int, Staged]]) -> pa.Table:
+    pieces = []
+    for batch, staged in rows:
+        part: pa.Table = staged.part
+        given = {name: part[name] for name in part.column_names}
+        given[BATCH] = pa.repeat(pa.scalar(batch, pa.int64()), part.num_rows)
+        given[DELETED] = pa.repeat(staged.deleted, part.num_rows)
+        columns = [given.get(f.name, pa.nulls(part.num_rows, f.type)) for f in declared]
+        pieces.append(pa.table(columns, schema=declared))
+    return pa.concat_tables(pieces)

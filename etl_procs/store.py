@@ -49,7 +49,7 @@ class Store:
     def commit(self, write: Write) -> Iterator[sqlite3.Connection]:
         """Run the block as one transaction; if it raises, nothing of it is there."""
         before, after = write.value
-        with self._door.writing():
+        with self._door.writing(), translated():
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
                 yield self.connection
@@ -57,8 +57,6 @@ class Store:
                 self._crash.reached(before)
                 self.connection.execute("COMMIT")
                 self._crash.reached(after)
-            except sqlite3.Error as error:
-                raise failure(error) from error
             finally:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
@@ -101,6 +99,20 @@ def make_durable(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Say what an error of SQLite's means for the core."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise failure(error) from error
+    except MemoryError as error:  # Python's own, or SQLite's, for which Python has no other
+        raise OutOfRoom(
+            "this machine has no memory left",
+            hint="Give it more, or cut smaller batches. Nothing was half-written.",
+        ) from error
 
 
 def failure(error: sqlite3.Error) -> CoreError:

@@ -32,6 +32,8 @@ NOTE = """\
 INSERT INTO headrace_tables VALUES (:name, :kind, :definition)
 ON CONFLICT DO UPDATE SET definition = excluded.definition"""
 
+DROP_NOTE = "DELETE FROM headrace_tables WHERE name = :name"
+
 DESCRIBE = """\
 SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo('t') ORDER BY cid"""
 
@@ -191,6 +193,12 @@ def _make_windows(connection: sqlite3.Connection, plan: Plan) -> list[str]:
                 f"window {window.name} is declared as {definition}, and the core holds {before}",
                 hint="Declare it as it was, or give the new one another name: it begins empty.",
             )
+    for name, definition in aggregates.items():
+        of_ours = any(definition.startswith(f"of {w} by ") for w in plan.dataflow.windows)
+        if of_ours and name not in plan.dataflow.aggregates:
+            drop_aggregate(connection, name)
+            connection.execute(DROP_NOTE, {"name": name})
+            said.append(f"aggregate {name} is gone")
     for aggregate in plan.dataflow.aggregates.values():
         definition, before = _of_aggregate(aggregate), aggregates.get(aggregate.name)
         if before == definition:

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -80,12 +80,12 @@ class Transaction:
                 f"{self._rights.of} emits into {target.name}, which it does not declare",
                 hint=f"Add the {kind} to its declaration: gives=[..., {target.name}].",
             )
-        if self._execution.broken is not None:
-            self._refuse(self._execution.broken)
+        self._check_open()
         self._execution.emit(self._rights, target, rows)
 
     def delete(self, outlet: Outlet, keys: Rows) -> None:
         """Delete the rows of these keys from a keyed outlet's table in the warehouse."""
+        self._check_open()
         if id(outlet) not in self._rights.gives or not outlet.key:
             raise CoreError(
                 f"{self._rights.of} deletes from {outlet.name}, which "
@@ -96,15 +96,17 @@ class Transaction:
 
     def reject(self, row: Row, reason: str) -> None:
         """Set one tuple of the batch aside as a dead letter, with the reason."""
+        self._check_open()
         if not isinstance(reason, str):
             raise TypeError(f"the reason of a rejection is a text, and not {reason!r}")
-        if row.stream not in self._rights.takes:
+        stream = row.batch.stream.name
+        if stream not in self._rights.takes or self._execution.batch_of(stream) is not row.batch:
             raise CoreError(
-                f"{self._rights.of} rejects a tuple of {row.stream}, which it does not take",
-                hint="A procedure rejects tuples of its own batch; others reject none.",
+                f"{self._rights.of} rejects a tuple of {stream} that is not of its batch",
+                hint="A procedure rejects tuples of the batch that it was given; others none.",
             )
         reason.encode()  # half a surrogate pair cannot be stored
-        self._execution.rejected.setdefault((row.stream, row.index), reason)
+        self._execution.rejected.setdefault((stream, row.index), reason)
 
     def abort(self, reason: str) -> None:
         """Give the whole batch up: it is tried again, and then becomes a dead letter."""
@@ -128,15 +130,16 @@ class Transaction:
         return rows
 
     def _check(self, sql: str, parameters: Parameters) -> None:
-        if self._execution.broken is not None:
-            self._refuse(self._execution.broken)
+        self._check_open()
         if sql not in self._rights.known:
             self._access.compile(self._rights, sql, parameters)
 
-    def _refuse(self, broken: Exception) -> NoReturn:
+    def _check_open(self) -> None:
+        broken = self._execution.broken
         if broken is OVER:
             raise CoreError(f"{self._rights.of} uses a transaction that is over", hint=OVER.hint)
-        raise broken
+        if broken is not None:
+            raise broken
 
 
 def _column_names(rights: Rights, cursor: sqlite3.Cursor) -> tuple[str, ...]:

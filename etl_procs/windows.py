@@ -49,11 +49,6 @@ class WindowTable:
         for table in (self.name, self._staged):
             connection.execute(f"CREATE TABLE {table} ({self._definition()}) STRICT")
 
-    def drop(self, connection: sqlite3.Connection) -> None:
-        """Drop both tables, and with them the triggers of its aggregates."""
-        for table in (self.name, self._staged):
-            connection.execute(f"DROP TABLE {table}")
-
     def _all_columns(self, window: Window) -> tuple[str, ...]:
         return window.columns.names
 
@@ -121,14 +116,22 @@ class BatchWindow(WindowTable):
         self, connection: sqlite3.Connection, tuples: Sequence[Tuple], batch: int, slid: Slid | None
     ) -> None:
         """Take all tuples of a batch in, and slide if it is its turn."""
+        slide = self._extent.slide
+        missed = (batch - 1) // slide * slide  # if the batch at which it was due has died
+        waits = f"SELECT 1 FROM {self._staged} WHERE {BATCH} <= ?"  # noqa: S608
+        if slide > 1 and connection.execute(waits, [missed]).fetchone():
+            self._slide_to(connection, missed, slid)
         connection.executemany(self._stage, [(*values, batch) for values in tuples])
-        if batch % self._extent.slide == 0:
-            self._enter(connection, "true")
-            connection.execute(f"DELETE FROM {self._staged}")  # noqa: S608
-            expire = f"DELETE FROM {self.name} WHERE {BATCH} <= ?"  # noqa: S608
-            connection.execute(expire, [batch - self._extent.size])
-            if slid:
-                slid()
+        if batch % slide == 0:
+            self._slide_to(connection, batch, slid)
+
+    def _slide_to(self, connection: sqlite3.Connection, batch: int, slid: Slid | None) -> None:
+        self._enter(connection, f"{BATCH} <= ?", batch)
+        connection.execute(f"DELETE FROM {self._staged} WHERE {BATCH} <= ?", [batch])  # noqa: S608
+        expire = f"DELETE FROM {self.name} WHERE {BATCH} <= ?"  # noqa: S608
+        connection.execute(expire, [batch - self._extent.size])
+        if slid:
+            slid()
 
     def make(self, connection: sqlite3.Connection) -> None:
         """Create both tables, and find the oldest batch by an index."""
@@ -179,11 +182,6 @@ class IntervalWindow(WindowTable):
         super().make(connection)
         for table in (self.name, self._staged):
             connection.execute(f"CREATE INDEX headrace_age_{table} ON {table} ({self._column})")
-
-    def drop(self, connection: sqlite3.Connection) -> None:
-        """Drop both tables, and forget where the window was."""
-        super().drop(connection)
-        connection.execute("DELETE FROM headrace_windows WHERE name = ?", [self.name])
 
     def _slide_to(self, connection: sqlite3.Connection, boundary: int) -> None:
         oldest = boundary - self._size

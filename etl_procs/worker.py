@@ -33,7 +33,7 @@ class Worker:
         pending_max: int,
         clock: Clock,
         on_commit: Told,
-        on_failure: Callable[[Exception], None],
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._core = core
         self._pending_max = pending_max
@@ -49,11 +49,15 @@ class Worker:
         """Begin to run."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop after the group at hand."""
+    def ask_to_stop(self) -> None:
+        """Let those go on who wait for room, and stop after the group at hand; returns at once."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Stop after the group at hand."""
+        self.ask_to_stop()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -62,12 +66,12 @@ class Worker:
         if self._stopping:
             return  # Kafka has it, and the next start takes it
         self._core.feed(arrived)
-        dataflow = arrived.stream.dataflow
+        stream = arrived.stream
         with self._changed:
             self._fed = True
             self._changed.notify_all()
             self._changed.wait_for(
-                lambda: self._stopping or self._core.waiting(dataflow) <= self._pending_max
+                lambda: self._stopping or self._core.waiting(stream) <= self._pending_max
             )
 
     def _run(self) -> None:
@@ -87,8 +91,10 @@ class Worker:
                     else:
                         self._on_commit(committed)
                         self._make_room()
-        except Exception as error:  # noqa: BLE001 - handed to the main thread
+        except BaseException as error:  # noqa: BLE001 - handed to the main thread
             self._on_failure(error)
+        finally:
+            self.ask_to_stop()
 
     def _wait_for_work(self) -> None:
         """Wait for tuples, a batch's deadline, or a look at what others wish."""

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from etl_procs.dataflow import Dataflow
+from etl_procs.errors import Passing
 from headrace.clock import Clock
 from migrations import warehouse
 from migrations.errors import Away
@@ -85,7 +86,7 @@ class Pusher:
                         self._push_all(connection)
                         backoff_s = BACKOFF_S_MIN
                         self._rest(started + self._every_s - self._clock.monotonic())
-            except Away as error:
+            except (Away, Passing) as error:
                 log.warning("trying again in %.1f s: %s", backoff_s, error.what)
                 self.notify()
                 self._rest(backoff_s)
@@ -99,11 +100,11 @@ class Pusher:
             return not self._stopping
 
     def _push_all(self, connection: Connection) -> None:
-        away: Away | None = None
+        away: Away | Passing | None = None
         for dataflow in self._dataflows:
             try:
                 self._push_one(connection, dataflow)
-            except Away as error:  # a lock on one's table must not keep the others back
+            except (Away, Passing) as error:  # a lock on one's table must not keep the others back
                 away = error
         if away is not None:
             raise away

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from trial import Trial, dump, named
 
-from etl_procs import Batch, Dataflow, Transaction, by_punctuation
+from etl_procs import Batch, Dataflow, Row, Transaction, by_punctuation
 from etl_procs.core import core_path
 from etl_procs.errors import CoreError, DefinitionChanged, OutOfRoom
 from etl_procs.rules import Value
@@ -131,7 +131,7 @@ def test_what_ends_a_transaction_takes_the_others_of_its_group_down_only_until_t
     assert counter.core.metrics.rollbacks == 3
 
 
-@pytest.mark.parametrize("use", ["query", "execute", "executemany", "emit"])
+@pytest.mark.parametrize("use", ["query", "execute", "executemany", "emit", "reject"])
 def test_a_transaction_that_is_kept_past_its_body_does_nothing_more(
     counter: Counter, use: str
 ) -> None:
@@ -141,14 +141,17 @@ def test_a_transaction_that_is_kept_past_its_body_does_nothing_more(
         tx.query("SELECT n FROM totals")
         tx.execute("UPDATE totals SET n = n + 1")
         kept.append(tx)
+        rows.extend(batch.rows())
 
+    rows: list[Row] = []
     counter.of(keeps)
-    (tx,) = kept
+    (tx,), (row,) = kept, rows
     uses: dict[str, Callable[[], object]] = {
         "query": lambda: tx.query("SELECT n FROM totals"),
         "execute": lambda: tx.execute("UPDATE totals SET n = n + 1"),
         "executemany": lambda: tx.executemany("INSERT INTO totals VALUES (?, 1)", [(5,)]),
         "emit": lambda: tx.emit(counter.seen, [{"id": 5}]),
+        "reject": lambda: tx.reject(row, "too late"),
     }
     with pytest.raises(CoreError, match=r"count.*is over"):
         uses[use]()
@@ -160,6 +163,27 @@ def test_a_transaction_that_is_kept_past_its_body_does_nothing_more(
     counter.of(uses_another)
     assert "is over" in counter.only_reason()
     assert counter.totals() == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "value"),
+    [
+        (
+            "WITH RECURSIVE c(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM c WHERE i < 3) "
+            "SELECT count(*) AS v FROM c",
+            3,
+        ),
+        ("WITH c AS MATERIALIZED (SELECT id FROM totals) SELECT count(*) AS v FROM c", 1),
+        ("SELECT sum(value) AS v FROM json_each('[1, 2]')", 3),
+    ],
+)
+def test_what_a_statement_makes_for_itself_needs_no_declaration(
+    counter: Counter, sql: str, value: int
+) -> None:
+    found: list[object] = []
+    counter.of(lambda tx, _batch: found.extend(tx.query(sql)))
+    assert counter.letters() == []
+    assert found == [{"v": value}]
 
 
 def test_a_deletion_that_cascades_is_access_to_the_other_table(tmp_path: Path) -> None:

@@ -365,6 +365,26 @@ def test_a_statement_that_runs_too_long_is_a_failure_of_its_batch(chain: Make) -
     assert trial.staged(trial.out) == [(1, 1), (3, 3)]
 
 
+def test_each_attempt_has_all_of_its_time(chain: Make) -> None:
+    trial = chain(statement_ms_max=1_000)
+    attempts: list[str] = []
+    heavy = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) "
+        "SELECT max(i) AS m FROM n"
+    )
+
+    def slow_at_first(tx: Transaction, batch: Batch) -> None:
+        attempts.append("once more")
+        trial.clock.advance(2.0 if len(attempts) == 1 else 0.5)
+        tx.query(heavy)
+
+    trial.hooks["second"] = slow_at_first
+    trial.run(trial.source, [(1,)])
+    assert len(attempts) == 2
+    assert trial.letters() == []
+    assert trial.staged(trial.out) == [(1, 1)]
+
+
 def test_a_change_that_runs_too_long_takes_the_group_down_and_leaves_only_itself_out(
     chain: Make,
 ) -> None:

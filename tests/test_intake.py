@@ -184,7 +184,7 @@ def test_an_idle_dataflow_never_cuts() -> None:
     bench = Bench(by_count(3, linger_s=2), by_punctuation(timeout_s=1, on_timeout=CLOSE))
     assert bench.wait(1000).names() == []
     assert bench.intake.deadline() is None
-    assert (Bench().names(), Bench().intake.waiting_batches()) == ([], 0)
+    assert (Bench().names(), sum(Bench().intake.waiting_batches().values())) == ([], 0)
 
 
 @pytest.mark.parametrize(("count", "arrow"), [(1, False), (128, False), (130, True)])
@@ -238,12 +238,12 @@ def test_a_repeated_punctuation_ends_nothing() -> None:
 
 def test_complete_batches_that_wait_for_another_stream_are_counted() -> None:
     bench = Bench(by_count(2), by_punctuation()).add("1 |1 2 |2 3", "b")
-    assert bench.intake.waiting_batches() == 2
+    assert max(bench.intake.waiting_batches().values(), default=0) == 2
     bench.add("1 2 3 4 5 6 7")
-    assert bench.intake.waiting_batches() == 3
+    assert max(bench.intake.waiting_batches().values(), default=0) == 3
     assert bench.intake.waiting() == {"a": 7, "b": 3}
     assert bench.names() == ["0:0 0:1 / 0:0", "0:2 0:3 / 0:2"]
-    assert bench.intake.waiting_batches() == 1
+    assert max(bench.intake.waiting_batches().values(), default=0) == 1
 
 
 # By interval.
@@ -290,7 +290,7 @@ def test_what_does_not_decode_before_any_event_time_joins_the_first_batch() -> N
 
 def test_several_streams_by_interval_are_cut_at_the_same_epochs() -> None:
     bench = Bench(by_interval("at", 10), by_interval("at", 10)).add("1 21 41")
-    assert (bench.names(), bench.intake.waiting_batches()) == ([], 2)
+    assert (bench.names(), max(bench.intake.waiting_batches().values(), default=0)) == ([], 2)
     cuts = bench.add("11 12 31 51", "b").cuts()
     assert [" / ".join(cut.text) for cut in cuts] == ["0:0 / ", " / 0:0 0:1", "0:1 / ", " / 0:2"]
     assert [cut.epoch for cut in cuts] == [0, 1, 2, 3]

@@ -16,6 +16,7 @@ from etl_procs.core import core_path
 from etl_procs.errors import OutOfRoom, Superseded
 from etl_procs.group import Committed
 from etl_procs.letters import Letters
+from etl_procs.model import Stream
 from etl_procs.worker import Worker
 from headrace import config
 from headrace.crash import CrashPoints
@@ -30,7 +31,7 @@ class Running(Trial):
     def __init__(self, path: Path, flow: Dataflow, *, pending_max: int = 100, **more: Any) -> None:
         super().__init__(path, flow, **more)
         self.committed: list[Committed] = []
-        self.failures: list[Exception] = []
+        self.failures: list[BaseException] = []
         self.worker = Worker(
             self.core,
             pending_max=pending_max,
@@ -128,7 +129,7 @@ def test_who_feeds_waits_while_too_many_batches_wait(make: Make, gate: threading
 
     def feed() -> None:
         running.take([(n,) for n in range(1, 10)], first=1)
-        fed.append(running.core.waiting("running"))
+        fed.append(running.core.waiting(running.flows[0].streams["source"]))
 
     feeder = threading.Thread(target=feed)
     feeder.start()
@@ -226,15 +227,18 @@ def test_a_stream_that_is_ahead_does_not_keep_the_other_from_coming(tmp_path: Pa
     running = Running(core_path(tmp_path), flow, pending_max=2)
     running.worker.start()
 
-    def feed() -> None:
-        for stream in (left, right):
-            for n in range(1, 9):
-                running.worker.take(ended(stream, [(n,)], batch=n, first=2 * n))
+    def feed(stream: Stream) -> None:  # each border stream has a batcher of its own
+        for n in range(1, 9):
+            running.worker.take(ended(stream, [(n,)], batch=n, first=2 * n))
 
-    feeder = threading.Thread(target=feed, daemon=True)
-    feeder.start()
-    feeder.join(PATIENCE_S)
-    assert not feeder.is_alive()
+    ahead, behind = (threading.Thread(target=feed, args=[s], daemon=True) for s in (left, right))
+    ahead.start()
+    running.until(lambda: running.core.waiting(left) == 3)
+    assert running.core.waiting(left) == 3, "it waits for room, and takes no more"
+    behind.start()
+    for feeder in (ahead, behind):
+        feeder.join(PATIENCE_S)
+        assert not feeder.is_alive()
     running.until_batch(8)
     assert seen == list(range(1, 9))
     running.worker.stop()

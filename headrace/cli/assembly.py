@@ -63,9 +63,9 @@ class Engine:
         self._unsaid: dict[str, Committed] = {}
         self._unsaid_lock = threading.Lock()
         self._done = threading.Event()
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """End the engine with an error; the first one counts."""
         self._failure = self._failure or error
         self.stop()
@@ -97,6 +97,7 @@ class Engine:
                     batcher = Batcher(spark, stream, self._config)
                     closing.callback(_stopped, "the batcher", batcher.stop)
                     self._start(batcher, stream, topics_of[flow.name][stream.name], scratch)
+            closing.callback(self._worker.ask_to_stop)  # first: a batcher may wait for room
             when_ready()
             log.info("ready")
             while not self._done.wait(LOOK_EVERY_S):
