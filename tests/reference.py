@@ -216,11 +216,13 @@ class Model:
         self.last += 1
         self.replayed = ("", {})
         if may_replay and self._asked():
-            unit = self._asked()[0].unit
-            self.replayed = unit, defaultdict(list)
-            for letter in [letter for letter in self._asked() if letter.unit == unit]:
+            first = self._asked()[0]
+            of = first.unit, first.batch, first.is_batch
+            mine = [one for one in self._asked() if (one.unit, one.batch, one.is_batch) == of]
+            self.replayed = first.unit, defaultdict(list)
+            for letter in mine:
                 self.replayed[1][letter.stream].extend(letter.items or ())
-            kept = [one for one in self.state.letters if not one.asked or one.unit != unit]
+            kept = [one for one in self.state.letters if not any(one is other for other in mine)]
             self.state.letters = kept
             return
         self.cut += 1
