@@ -80,8 +80,8 @@ MUTATIONS = [
     Mutation(
         "a window by batches slides one early",
         "windows.py",
-        "if batch % self._extent.slide == 0:",
-        "if (batch + 1) % self._extent.slide == 0:",
+        "if batch % slide == 0:",
+        "if (batch + 1) % slide == 0:",
     ),
     Mutation(
         "a late tuple does not enter a window by event time",
@@ -160,7 +160,7 @@ MUTATIONS = [
     Mutation(
         "the punctuation that was reached is not recorded",
         "group.py",
-        "ledger.close_epoch(connection, self._name, self._epoch)",
+        "ledger.close_epoch(connection, self._name, rule, self._epoch)",
         "pass",
     ),
     Mutation(
@@ -192,9 +192,10 @@ MUTATIONS = [
     Mutation(
         "a writer reads before it has the lock, and others do not wait for it",
         "store.py",
-        "with self._door.writing():\n            try:\n"
+        "with self._door.writing(), translated():\n            try:\n"
         '                self.connection.execute("BEGIN IMMEDIATE")',
-        'if True:\n            try:\n                self.connection.execute("BEGIN DEFERRED")',
+        "with translated():\n            try:\n"
+        '                self.connection.execute("BEGIN DEFERRED")',
         (HISTORY,),
     ),
     Mutation(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from flows import arrived
+from mutations import MUTATIONS
 from random_flows import APPENDED, COLUMNS
 
 from etl_procs import Batch, Dataflow, Transaction, by_count
@@ -29,6 +30,12 @@ def test_every_test_that_the_page_names_exists() -> None:
     for module, test in found:
         text = (ROOT / "tests" / module).read_text()
         assert f"def {test}" in text, f"{module} has no {test}"
+
+
+def test_every_mutation_still_applies() -> None:
+    for mutation in MUTATIONS:
+        text = (ROOT / "etl_procs" / mutation.module).read_text()
+        assert text.count(mutation.old) == 1, mutation.what
 
 
 ORDER = """
