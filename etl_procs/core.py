@@ -16,7 +16,8 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged, Passing
 from etl_procs.execution import Plan, joined
 from etl_procs.fitting import Part
-from etl_procs.group import Committed, Flow, Group, TakenDown
+from etl_procs.flow import Committed, Flow
+from etl_procs.group import Group, TakenDown
 from etl_procs.intake import Intake
 from etl_procs.metrics import Metrics
 from etl_procs.model import Stream

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from etl_procs.batch import Arrived
 from etl_procs.core import Core
 from etl_procs.errors import Passing
-from etl_procs.group import Committed
+from etl_procs.flow import Committed
 from headrace.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from waiting import until
 from etl_procs import Batch, Dataflow, Transaction, by_count, by_punctuation
 from etl_procs.core import core_path
 from etl_procs.errors import OutOfRoom, Superseded
-from etl_procs.group import Committed
+from etl_procs.flow import Committed
 from etl_procs.letters import Letters
 from etl_procs.model import Stream
 from etl_procs.worker import Worker

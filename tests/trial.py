@@ -18,7 +18,7 @@ from etl_procs import Batch, Dataflow, Outlet, Stream, Transaction
 from etl_procs.batch import Arrived
 from etl_procs.core import Core
 from etl_procs.dead_letters import DeadLetter
-from etl_procs.group import Committed
+from etl_procs.flow import Committed
 from etl_procs.reader import Reader
 from headrace import config
 from headrace.crash import CrashPoints

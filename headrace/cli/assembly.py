@@ -12,7 +12,7 @@ import pyarrow as pa
 from etl_procs.batch import Arrived
 from etl_procs.core import Core, core_path
 from etl_procs.dataflow import Dataflow
-from etl_procs.group import Committed
+from etl_procs.flow import Committed
 from etl_procs.measured import Scribe
 from etl_procs.model import Stream
 from etl_procs.reader import Reader
