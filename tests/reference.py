@@ -76,6 +76,11 @@ class Window:
             self.came += [(batch, values) for values in self.staged[:ripe]]
             self.came, self.staged = self.came[-size:], self.staged[ripe:]
         elif self.spec.kind == "batches":
+            waiting = self.came[len(self.came) - (len(self.staged) - len(rows)) :]
+            missed = (batch - 1) // slide * slide
+            if any(b <= missed for b, _ in waiting):  # the batch of that slide has died
+                self.staged = [v for b, v in waiting if b > missed] + rows
+                self.came = [(b, v) for b, v in self.came if b > missed - size]
             self.came += [(batch, values) for values in rows]
             if batch % slide == 0:
                 self.came = [(b, values) for b, values in self.came if b > batch - size]

@@ -53,14 +53,20 @@ class Model:
                     self._slide((self.inside + self.staged)[-self.extent.size :])
                     self.staged = []
         elif isinstance(self.extent, LastBatches):
+            missed = (batch - 1) // self.extent.slide * self.extent.slide
+            if any(b <= missed for b, _ in self.staged):  # the batch of that slide has died
+                self._slide_at(missed, self.extent.size)
             self.staged += [(batch, row) for row in rows]
             if batch % self.extent.slide == 0:
-                all_of = self.inside + self.staged
-                self._slide([(b, row) for b, row in all_of if b > batch - self.extent.size])
-                self.staged = []
+                self._slide_at(batch, self.extent.size)
         else:
             self.staged += [(batch, row) for row in rows]
             self._go_on(self.extent)
+
+    def _slide_at(self, batch: int, size: int) -> None:
+        all_of = [(b, row) for b, row in self.inside + self.staged if b <= batch]
+        self.staged = [(b, row) for b, row in self.staged if b > batch]
+        self._slide([(b, row) for b, row in all_of if b > batch - size])
 
     def _go_on(self, extent: LastInterval) -> None:
         times = [row[0] for _, row in self.staged]
