@@ -58,14 +58,13 @@ class Figures:
         """Give what the core holds, whether or not an engine runs."""
         try:
             with self._reader.snapshot() as snapshot:
-                batches, tallies = snapshot.batches(), snapshot.dead_letter_tallies()
+                batches, dead = snapshot.batches(), snapshot.dead_letters.counts()
                 staged = {name: snapshot.waiting(name) for name in batches}
         except NotRunning:
             return []
-        letters, tuples = dict.fromkeys(batches, 0), dict.fromkeys(batches, 0)
-        for tally in tallies:
-            letters[tally.dataflow] = letters.get(tally.dataflow, 0) + tally.letters
-            tuples[tally.dataflow] = tuples.get(tally.dataflow, 0) + tally.tuples
+        dead = {**dict.fromkeys(batches, (0, 0)), **dead}
+        letters = {name: count for name, (count, _) in dead.items()}
+        tuples = {name: count for name, (_, count) in dead.items()}
         return [
             _gauge("last_batch", "The last batch that is committed.", _by_flow(batches)),
             _gauge("staged_rows", "Rows that wait for the warehouse.", _by_flow(staged)),

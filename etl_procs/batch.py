@@ -61,8 +61,7 @@ class Arrived:
         return Arrived(self.stream, self.tuples.filter(keep).sort_by(order))
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where a tuple came from: its place in Kafka, and its bytes."""
 
     partition: int
@@ -158,7 +157,7 @@ class Round(NamedTuple):
     """The interval of event time that it ends, where batches are cut by it."""
 
 
-def table_of(tuples: Iterable[Tuple], schema: pa.Schema) -> pa.Table:
+def table_of(tuples: Iterable[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
     """Make an Arrow table of tuples that fit its schema."""
     columns = list(zip(*tuples, strict=True)) or [()] * len(schema)
     arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]

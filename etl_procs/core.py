@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 
-from etl_procs import dead_letters, ledger, pending, staging, tables
+from etl_procs import ledger, pending, staging, tables
 from etl_procs.access import Access
 from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
+from etl_procs.dead_letters import DeadLetters
 from etl_procs.errors import DefinitionChanged, Passing
 from etl_procs.execution import Plan, joined
 from etl_procs.fitting import Part
@@ -72,7 +73,7 @@ class Core:
                 said += tables.make(connection, plan)
                 said += self._enter(connection, plan)
                 staging.check(connection, plan.dataflow)
-            self._letters_size = dead_letters.size(connection)
+            self._letters_size = DeadLetters(connection).size()
         self._plans.update(plans)
         return said
 
@@ -212,7 +213,7 @@ class Core:
         """Run what fits into one group: the open round, dead letters to replay, new rounds."""
         if group.is_amid_a_round and not group.finish_round():
             return
-        replay = dead_letters.asked(connection, flow.plan.dataflow, flow.plan.units)
+        replay = DeadLetters(connection).take_replay(flow.name, flow.plan.units, group.last + 1)
         if replay is not None:
             group.begin_replay(replay)
             if not group.finish_round():
@@ -229,7 +230,7 @@ class Core:
         if flow.queue:
             return False  # it is found when the group begins
         with translated():
-            return dead_letters.first_asked(self._store.connection, flow.name) is not None
+            return DeadLetters(self._store.connection).replay_waits(flow.name)
 
     def _is_overdue(self) -> bool:
         """Tell SQLite whether to interrupt the statement that it runs."""
@@ -243,7 +244,7 @@ class Core:
         renamed = [p for p in dataflow.procedures.values() if p.was]
         while now := next((p for p in renamed if p.was in done and p.name not in done), None):
             ledger.rename(connection, name, now.was, now.name)
-            dead_letters.rename(connection, name, now.was, now.name)
+            DeadLetters(connection).rename(name, now.was, now.name)
             done[now.name] = done.pop(now.was)  # and so its old name is free for another
             said.append(f"procedure {name}.{now.was} is {now.name} now")
         last = max(done.values(), default=0)
@@ -279,7 +280,7 @@ class Core:
                 what = f"batch {batch.id} of {batch.stream.topic}"
                 reason = "the procedure that was to take it is gone"
                 at = self._clock.now().isoformat()
-                dead_letters.add_batch(connection, "", batch, reason, 0, at)
+                DeadLetters(connection).add_batch("", batch, reason, 0, at)
                 pending.drop(connection, dataflow.name, [(batch.stream.name, batch.id)])
                 said.append(f"{what} is a dead letter now: {reason}")
         return said

@@ -7,15 +7,16 @@ with which a unit failed until its attempts were used up.
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from etl_procs import ledger, pending
-from etl_procs.batch import OFFSET, PARTITION, REASON, VALUE, Batch, Position
-from etl_procs.dataflow import Dataflow
+from etl_procs.batch import OFFSET, PARTITION, REASON, VALUE, Batch, Position, Tuple
+from etl_procs.errors import DefinitionChanged
 from etl_procs.fitting import Fitter
 from etl_procs.graph import Unit
 from etl_procs.model import Stream
@@ -25,20 +26,19 @@ from headrace.errors import HeadraceError, Refused
 log = logging.getLogger(__name__)
 
 INSERT = """\
-INSERT INTO headrace_dead_letters
-    (dataflow, unit, stream, batch, reason, attempts, at, row_count,
-     topic, partition, "offset", value, fields, data)
-VALUES
-    (:dataflow, :unit, :stream, :batch, :reason, :attempts, :at, :row_count,
-     :topic, :partition, :offset, :value, :fields, :data)"""
+INSERT INTO headrace_dead_letters VALUES (
+    NULL, :dataflow, :unit, :stream, :batch, :reason, :attempts, :at, :row_count,
+    :topic, :partition, :offset, :value, :fields, :data, 0)"""
 
-COLUMNS = """\
-id, dataflow, unit, stream, batch, reason, attempts, at, row_count,
-topic, partition, "offset", value, fields, data, replay"""
+OF_A_TUPLE = {"unit": "", "attempts": 1, "row_count": 1, "fields": None, "data": None}
+"""What a letter is inserted with, unless it says otherwise."""
 
-LIST = f"SELECT {COLUMNS} FROM headrace_dead_letters ORDER BY id"  # noqa: S608
+NOWHERE = (None, None, None)
+"""Partition, offset and bytes of what did not come from Kafka as it is."""
 
-ONE = f"SELECT {COLUMNS} FROM headrace_dead_letters WHERE id = :id"  # noqa: S608
+ALL = "SELECT * FROM headrace_dead_letters ORDER BY id"
+
+ONE = "SELECT * FROM headrace_dead_letters WHERE id = :id"
 
 SIZE = """\
 SELECT coalesce(sum(
@@ -50,33 +50,28 @@ TALLIES = """\
 SELECT dataflow, reason, count(*), sum(row_count), sum(replay) FROM headrace_dead_letters
 GROUP BY dataflow, reason ORDER BY sum(row_count) DESC, dataflow, reason"""
 
+COUNTS = """\
+SELECT dataflow, count(*), sum(row_count) FROM headrace_dead_letters GROUP BY dataflow"""
+
 CHOSEN = """\
 SELECT id FROM headrace_dead_letters
 WHERE (:dataflow = '' OR dataflow = :dataflow) AND instr(reason, :reason) ORDER BY id"""
-
-PLACE = """\
-SELECT dataflow, unit, batch, reason, data IS NOT NULL FROM headrace_dead_letters WHERE id = :id"""
 
 # A unit gives up a batch of each stream that it takes: together they are what it failed with.
 TOGETHER = """\
 SELECT id FROM headrace_dead_letters
 WHERE dataflow = :dataflow AND unit = :unit AND batch = :batch AND data IS NOT NULL ORDER BY id"""
 
-ASK = "UPDATE headrace_dead_letters SET replay = 1 WHERE id = :id"
+REPLAY = "UPDATE headrace_dead_letters SET replay = :replay WHERE id = :id"
 
-FIRST_ASKED = """\
-SELECT unit, batch, data IS NULL FROM headrace_dead_letters
-WHERE replay AND dataflow = :dataflow ORDER BY id LIMIT 1"""
+REPLAY_WAITS = "SELECT 1 FROM headrace_dead_letters WHERE replay AND dataflow = :dataflow"
 
-ASKED = f"""\
-SELECT {COLUMNS} FROM headrace_dead_letters
-WHERE replay AND dataflow = :dataflow AND unit = :unit AND batch = :batch
-    AND (data IS NULL) = :tuples
-ORDER BY id"""  # noqa: S608
-
-UNASK = """\
-UPDATE headrace_dead_letters SET replay = 0
-WHERE dataflow = :dataflow AND unit = :unit AND batch = :batch"""
+NEXT_REPLAY = """\
+SELECT * FROM headrace_dead_letters
+WHERE replay AND (dataflow, unit, batch, data IS NULL) = (
+    SELECT dataflow, unit, batch, data IS NULL FROM headrace_dead_letters
+    WHERE replay AND dataflow = :dataflow ORDER BY id LIMIT 1)
+ORDER BY id"""
 
 # A unit is a procedure, or the members of a nested group with + between them.
 RENAME = """\
@@ -89,7 +84,7 @@ DROP = "DELETE FROM headrace_dead_letters WHERE id = :id"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One tuple, or one batch, that could not be processed."""
+    """One tuple, or one batch, that could not be processed: the columns of its row, in order."""
 
     id: int
     dataflow: str
@@ -125,159 +120,173 @@ class Tally(NamedTuple):
     reason: str
     letters: int
     tuples: int
-    asked: int
-    """Letters that somebody asked to run again."""
+    replays: int
+    """Letters that are to run again."""
 
 
-def add_undecoded(
-    connection: sqlite3.Connection, stream: Stream, batch: int, tuples: pa.Table, at: str
-) -> None:
-    """Set tuples aside that did not decode; each has its reason in the column `_reason`."""
-    for row in tuples.select([PARTITION, OFFSET, REASON, VALUE]).to_pylist():
-        place = (row[PARTITION], row[OFFSET], row[VALUE])
-        _add(connection, stream, batch, row[REASON], at, place=place)
+class Replay(NamedTuple):
+    """Letters that run again, all of one unit: a batch for each stream that it takes."""
+
+    unit: Unit
+    batches: dict[str, Batch]
 
 
-def add_rejected(
-    connection: sqlite3.Connection, unit: str, batch: Batch, index: int, reason: str, at: str
-) -> None:
-    """Set one tuple aside that a procedure rejected."""
-    place = batch.position(index)
-    _add(
-        connection,
-        batch.stream,
-        batch.id,
-        reason,
-        at,
-        unit=unit,
-        place=(place.partition, place.offset, place.value) if place else None,
-        fields=json.dumps(batch.tuples[index], ensure_ascii=False),
-    )
+class DeadLetters:
+    """The dead letters of one core, oldest first, as a connection to it sees and changes them."""
 
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
-def add_batch(
-    connection: sqlite3.Connection, unit: str, batch: Batch, reason: str, attempts: int, at: str
-) -> None:
-    """Set a whole batch aside with which a unit failed."""
-    _add(
-        connection,
-        batch.stream,
-        batch.id,
-        reason,
-        at,
-        unit=unit,
-        attempts=attempts,
-        row_count=len(batch),
-        data=pending.to_bytes(batch),
-    )
+    def add_undecoded(self, stream: Stream, batch: int, tuples: pa.Table, at: str) -> None:
+        """Set tuples aside that did not decode; each has its reason in the column `_reason`."""
+        for row in tuples.select([PARTITION, OFFSET, VALUE, REASON]).to_pylist():
+            *place, reason = row.values()
+            self._add(stream, place, batch=batch, reason=reason, at=at)
 
+    def add_rejected(self, unit: str, batch: Batch, index: int, reason: str, at: str) -> None:
+        """Set one tuple aside that a procedure rejected."""
+        place = batch.position(index) or NOWHERE
+        fields = json.dumps(batch.tuples[index], ensure_ascii=False)
+        self._add(
+            batch.stream, place, unit=unit, batch=batch.id, reason=reason, at=at, fields=fields
+        )
 
-def _add(
-    connection: sqlite3.Connection,
-    stream: Stream,
-    batch: int,
-    reason: str,
-    at: str,
-    *,
-    unit: str = "",
-    attempts: int = 1,
-    row_count: int = 1,
-    place: tuple[int, int, bytes | None] | None = None,
-    fields: str | None = None,
-    data: bytes | None = None,
-) -> None:
-    partition, offset, value = place or (None, None, None)
-    connection.execute(
-        INSERT,
-        {
-            "dataflow": stream.dataflow,
-            "unit": unit,
-            "stream": stream.name,
-            "batch": batch,
-            "reason": reason,
-            "attempts": attempts,
-            "at": at,
-            "row_count": row_count,
-            "topic": stream.topic if place else None,
-            "partition": partition,
-            "offset": offset,
-            "value": value,
-            "fields": fields,
-            "data": data,
-        },
-    )
+    def add_batch(self, unit: str, batch: Batch, reason: str, attempts: int, at: str) -> None:
+        """Set a whole batch aside with which a unit failed."""
+        self._add(
+            batch.stream,
+            NOWHERE,
+            unit=unit,
+            batch=batch.id,
+            reason=reason,
+            attempts=attempts,
+            at=at,
+            row_count=len(batch),
+            data=pending.to_bytes(batch),
+        )
 
+    def _add(self, stream: Stream, place: Iterable[Any], **values: object) -> None:
+        partition, offset, value = place
+        of_place = {"partition": partition, "offset": offset, "value": value}
+        of_place["topic"] = None if partition is None else stream.topic
+        of_stream = {"dataflow": stream.dataflow, "stream": stream.name}
+        self._connection.execute(INSERT, {**OF_A_TUPLE, **of_stream, **of_place, **values})
 
-def all_of(connection: sqlite3.Connection) -> Iterator[DeadLetter]:
-    """List every dead letter, oldest first."""
-    return (DeadLetter(*row) for row in connection.execute(LIST))
+    def __iter__(self) -> Iterator[DeadLetter]:
+        """Give all of them."""
+        return (DeadLetter(*row) for row in self._connection.execute(ALL))
 
+    def find(self, number: int) -> DeadLetter:
+        """Give one, or refuse a number that is none's."""
+        found = self._connection.execute(ONE, {"id": number}).fetchone()
+        if found is None:
+            raise _unknown(number)
+        return DeadLetter(*found)
 
-def find(connection: sqlite3.Connection, number: int) -> DeadLetter:
-    """Give one dead letter, or refuse a number that is none's."""
-    found = connection.execute(ONE, {"id": number}).fetchone()
-    if found is None:
-        raise _unknown(number)
-    return DeadLetter(*found)
+    def size(self) -> int:
+        """Tell the bytes that all of them take."""
+        (total,) = self._connection.execute(SIZE).fetchone()
+        return int(total)
 
+    def tallies(self) -> list[Tally]:
+        """Count them by dataflow and reason, the most frequent first."""
+        return [Tally(*row) for row in self._connection.execute(TALLIES)]
 
-def size(connection: sqlite3.Connection) -> int:
-    """Tell the bytes that all dead letters take."""
-    (total,) = connection.execute(SIZE).fetchone()
-    return int(total)
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Count them, and their tuples, by dataflow."""
+        found = self._connection.execute(COUNTS)
+        return {dataflow: (letters, tuples) for dataflow, letters, tuples in found}
 
+    def chosen(self, dataflow: str, reason: str) -> list[int]:
+        """Name those of a dataflow (empty: of all) whose reason holds a text."""
+        of = {"dataflow": dataflow, "reason": reason}
+        return [number for (number,) in self._connection.execute(CHOSEN, of)]
 
-def tallies(connection: sqlite3.Connection) -> list[Tally]:
-    """Count the letters by dataflow and reason, the most frequent first."""
-    return [Tally(*row) for row in connection.execute(TALLIES)]
+    def together(self, letter: DeadLetter) -> list[int]:
+        """Name those that one unit gave up in one batch, this one among them."""
+        if not (letter.is_batch and letter.unit):
+            return [letter.id]
+        of = {"dataflow": letter.dataflow, "unit": letter.unit, "batch": letter.batch}
+        return [number for (number,) in self._connection.execute(TOGETHER, of)]
 
+    def replay(self, numbers: Iterable[int], *, where_possible: bool = False) -> list[int]:
+        """Let the engine run letters again, as the next batch of their dataflow; name them.
 
-def chosen(connection: sqlite3.Connection, dataflow: str, reason: str) -> list[int]:
-    """Name the letters of a dataflow (empty: of all) whose reason holds a text, oldest first."""
-    of = {"dataflow": dataflow, "reason": reason}
-    return [number for (number,) in connection.execute(CHOSEN, of)]
+        All of them or, if one cannot be, none; or those that can be. With a batch go those that
+        its unit gave up with it.
+        """
+        return _each(self._replay, numbers, where_possible)
 
+    def drop(self, numbers: Iterable[int], *, where_possible: bool = False) -> list[int]:
+        """Delete letters for good: all or, if one is not there, none; or those that are there."""
+        return _each(self._drop, numbers, where_possible)
 
-def together(connection: sqlite3.Connection, number: int) -> list[int]:
-    """Name the letters that one unit gave up in one batch, this one among them."""
-    dataflow, unit, batch, _, is_batch = _place(connection, number)
-    if not (is_batch and unit):
+    def _replay(self, number: int) -> list[int]:
+        letter = self.find(number)
+        of = f"dead letter {number} cannot run again: "
+        if not letter.unit:
+            raise Refused(
+                of + letter.reason,
+                hint="Nobody takes this batch any more: look at it, and drop it."
+                if letter.is_batch
+                else "It did not decode. Produce it again as it should be, and drop this one.",
+            )
+        gone = set(letter.unit.split("+")) - ledger.done(self._connection, letter.dataflow).keys()
+        if gone:
+            raise Refused(
+                f"{of}dataflow {letter.dataflow} has no procedure {', '.join(sorted(gone))} "
+                "any more",
+                hint=f"Dataflow {letter.dataflow} would have to declare it again; or drop the "
+                "letter.",
+            )
+        together = self.together(letter)
+        self._connection.executemany(REPLAY, [{"id": id, "replay": 1} for id in together])
+        return together
+
+    def _drop(self, number: int) -> list[int]:
+        if self._connection.execute(DROP, {"id": number}).rowcount == 0:
+            raise _unknown(number)
         return [number]
-    of = {"dataflow": dataflow, "unit": unit, "batch": batch}
-    return [other for (other,) in connection.execute(TOGETHER, of)]
+
+    def rename(self, dataflow: str, was: str, now: str) -> None:
+        """Give a procedure's letters to the same one under its new name."""
+        self._connection.execute(RENAME, {"dataflow": dataflow, "was": was, "now": now})
+
+    def replay_waits(self, dataflow: str) -> bool:
+        """Tell whether letters of a dataflow are to run again."""
+        found = self._connection.execute(REPLAY_WAITS, {"dataflow": dataflow})
+        return found.fetchone() is not None
+
+    def take_replay(self, dataflow: str, units: Iterable[Unit], batch: int) -> Replay | None:
+        """Take out letters that are to run again, in the transaction that runs them as `batch`:
+        those of one unit and batch at a time.
+        """
+        found = self._connection.execute(NEXT_REPLAY, {"dataflow": dataflow})
+        letters = [DeadLetter(*row) for row in found]
+        if not letters:
+            return None
+        try:
+            replay = _replay_of(letters, units, batch)
+        except HeadraceError as error:
+            of = f"{dataflow}.{letters[0].unit}"
+            log.warning("dead letters of %s are not run again: %s", of, error.what)
+            never = [{"id": letter.id, "replay": 0} for letter in letters]
+            self._connection.executemany(REPLAY, never)
+            return None
+        self._connection.executemany(DROP, [{"id": letter.id} for letter in letters])
+        return replay
 
 
-def ask_for_replay(connection: sqlite3.Connection, number: int) -> list[int]:
-    """Ask the engine to run a dead letter again, in the next batch of its dataflow.
-
-    The batches of other streams with which the unit failed go with it; gives all that were asked.
-    """
-    dataflow, unit, _, reason, is_batch = _place(connection, number)
-    if not unit:
-        raise Refused(
-            f"dead letter {number} cannot run again: {reason}",
-            hint="Nobody takes this batch any more: look at it, and drop it."
-            if is_batch
-            else "It did not decode. Produce it again as it should be, and drop this one.",
-        )
-    gone = set(unit.split("+")) - ledger.done(connection, dataflow).keys()
-    if gone:
-        raise Refused(
-            f"dead letter {number} cannot run again: dataflow {dataflow} has no procedure "
-            f"{', '.join(sorted(gone))} any more",
-            hint=f"Dataflow {dataflow} would have to declare it again; or drop the letter.",
-        )
-    asked_for = together(connection, number)
-    connection.executemany(ASK, [{"id": other} for other in asked_for])
-    return asked_for
-
-
-def _place(connection: sqlite3.Connection, number: int) -> tuple[str, str, int, str, bool]:
-    found = connection.execute(PLACE, {"id": number}).fetchone()
-    if found is None:
-        raise _unknown(number)
-    dataflow, unit, batch, reason, is_batch = found
-    return dataflow, unit, batch, reason, bool(is_batch)
+def _each(
+    do: Callable[[int], list[int]], numbers: Iterable[int], where_possible: bool
+) -> list[int]:
+    """Do it for each letter that it was not done for with another."""
+    done: set[int] = set()
+    for number in numbers:
+        with suppress(Refused) if where_possible else nullcontext():
+            if number not in done:
+                done.update(do(number))
+    return sorted(done)
 
 
 def _unknown(number: int) -> Refused:
@@ -287,89 +296,30 @@ def _unknown(number: int) -> Refused:
     )
 
 
-def rename(connection: sqlite3.Connection, dataflow: str, was: str, now: str) -> None:
-    """Give a procedure's letters to the same one under its new name."""
-    connection.execute(RENAME, {"dataflow": dataflow, "was": was, "now": now})
+def _replay_of(letters: list[DeadLetter], units: Iterable[Unit], batch: int) -> Replay:
+    unit = next((unit for unit in units if unit.name == letters[0].unit), None)
+    streams = dict.fromkeys(letter.stream for letter in letters)
+    if unit is None or streams.keys() - {stream.name for stream in unit.takes}:
+        raise DefinitionChanged(f"no such procedure takes {', '.join(streams)} any more", hint="")
+    return Replay(unit, {stream.name: _joined(stream, batch, letters) for stream in unit.takes})
 
 
-def drop(connection: sqlite3.Connection, number: int) -> None:
-    """Delete a dead letter for good."""
-    if connection.execute(DROP, {"id": number}).rowcount == 0:
-        raise _unknown(number)
+def _joined(stream: Stream, batch: int, letters: list[DeadLetter]) -> Batch:
+    """Make one batch of the letters of a stream; its tuples keep their places of origin."""
+    mine = [letter for letter in letters if letter.stream == stream.name]
+    found = [pair for letter in mine for pair in _tuples(stream, letter)]
+    return Batch(
+        stream, batch, tuples=[values for values, _ in found], origin=lambda index: found[index][1]
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """Dead letters that one unit is to run again, as one batch."""
-
-    unit: str
-    inputs: dict[str, list[DeadLetter]]
-    """By stream."""
-
-    def batch(self, stream: Stream, batch: int) -> Batch:
-        """Make the batch of one of the unit's streams; its tuples keep their places of origin."""
-        parts = [_payload(stream, batch, letter) for letter in self.inputs.get(stream.name, [])]
-        places = [part.position(index) for part in parts for index in range(len(part))]
-        tuples = [values for part in parts for values in part.tuples]
-        return Batch(stream, batch, tuples=tuples, origin=places.__getitem__)
-
-    def drop(self, connection: sqlite3.Connection) -> None:
-        """Take the letters out, in the transaction that runs them again."""
-        for letters in self.inputs.values():
-            for letter in letters:
-                connection.execute(DROP, {"id": letter.id})
-
-
-def first_asked(connection: sqlite3.Connection, dataflow: str) -> dict[str, Any] | None:
-    """Tell unit and batch of the first letter that is to run again, and whether it is a tuple."""
-    found = connection.execute(FIRST_ASKED, {"dataflow": dataflow}).fetchone()
-    if found is None:
-        return None
-    unit, batch, tuples = found
-    return {"dataflow": dataflow, "unit": unit, "batch": batch, "tuples": tuples}
-
-
-def asked(
-    connection: sqlite3.Connection, dataflow: Dataflow, units: Iterable[Unit]
-) -> Replay | None:
-    """Find the letters that somebody asked to run again: those of one unit and batch at a time."""
-    of = first_asked(connection, dataflow.name)
-    if of is None:
-        return None
-    inputs: dict[str, list[DeadLetter]] = {}
-    for row in connection.execute(ASKED, of):
-        letter = DeadLetter(*row)
-        inputs.setdefault(letter.stream, []).append(letter)
-    unit = next((unit for unit in units if unit.name == of["unit"]), None)
-    if unit is None or inputs.keys() - {stream.name for stream in unit.takes}:
-        log.warning(
-            "dead letters of %s.%s are not run again: no such procedure takes %s any more",
-            dataflow.name,
-            of["unit"],
-            ", ".join(inputs),
-        )
-        connection.execute(UNASK, of)
-        return None
-    replay = Replay(unit.name, inputs)
-    try:
-        for stream in unit.takes:
-            replay.batch(stream, 0)
-    except HeadraceError as error:
-        log.warning(
-            "dead letters of %s.%s are not run again: %s", dataflow.name, unit.name, error.what
-        )
-        connection.execute(UNASK, of)
-        return None
-    return replay
-
-
-def _payload(stream: Stream, batch: int, letter: DeadLetter) -> Batch:
+def _tuples(stream: Stream, letter: DeadLetter) -> list[tuple[Tuple, Position | None]]:
     if letter.data is not None:
-        return pending.from_bytes(stream, batch, letter.data)
+        batch = pending.from_bytes(stream, letter.batch, letter.data)
+        return [(values, batch.position(index)) for index, values in enumerate(batch.tuples)]
     place = None
     if letter.partition is not None and letter.offset is not None:
         place = Position(letter.partition, letter.offset, letter.value)
     names, fields = stream.columns.names, json.loads(letter.fields or "[]")
     row = dict(zip(names, fields, strict=True)) if len(fields) == len(names) else {}
-    values = Fitter(stream.columns).row(row, f"dead letter {letter.id} has")
-    return Batch(stream, batch, tuples=[values], origin=lambda _index: place)
+    return [(Fitter(stream.columns).row(row, f"dead letter {letter.id} has"), place)]

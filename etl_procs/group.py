@@ -11,10 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from etl_procs import dead_letters, ledger, pending, staging
+from etl_procs import ledger, pending, staging
 from etl_procs.access import Access
 from etl_procs.batch import Batch, Round, Tuple
-from etl_procs.dead_letters import Replay
+from etl_procs.dead_letters import DeadLetters, Replay
 from etl_procs.errors import (
     Aborted,
     CoreError,
@@ -61,6 +61,7 @@ class Group:
         self._plan = flow.plan
         self._name = flow.name
         self._connection = connection
+        self._letters = DeadLetters(connection)
         self._access = access
         self._settings = settings
         self._clock = clock
@@ -116,9 +117,7 @@ class Group:
             if taken.positions:
                 self._positions.setdefault(stream.name, {}).update(taken.positions)
             if taken.undecoded is not None:
-                dead_letters.add_undecoded(
-                    self._connection, stream, self.last, taken.undecoded, self._now()
-                )
+                self._letters.add_undecoded(stream, self.last, taken.undecoded, self._now())
                 self._count_dead(taken.undecoded.num_rows, taken.undecoded.nbytes)
             self._bytes += taken.size
             if taken.size > self._settings.batch_mb_max * MB:
@@ -133,11 +132,9 @@ class Group:
     def begin_replay(self, replay: Replay) -> None:
         """Make a round of dead letters, which only their unit sees."""
         self._next()
-        (unit,) = (unit for unit in self._plan.units if unit.name == replay.unit)
-        batches = {stream.name: replay.batch(stream, self.last) for stream in unit.takes}
-        self._replayed = (unit.name, batches)
-        replay.drop(self._connection)
-        log.info("%s.%s runs dead letters again as batch %d", self._name, unit.name, self.last)
+        self._replayed = (replay.unit.name, replay.batches)
+        name = replay.unit.name
+        log.info("%s.%s runs dead letters again as batch %d", self._name, name, self.last)
 
     def _next(self) -> None:
         assert not self.is_amid_a_round, "one round after the other"
@@ -236,7 +233,7 @@ class Group:
     ) -> None:
         reason, at = _reason(failures[-1]), self._now()
         for taken in inputs.values():
-            dead_letters.add_batch(self._connection, unit.name, taken, reason, len(failures), at)
+            self._letters.add_batch(unit.name, taken, reason, len(failures), at)
             self._count_dead(len(taken), sum(map(_size, taken.tuples)))
         self._given_up[unit.name] += 1
         log.error(
@@ -259,9 +256,7 @@ class Group:
             kept.append((execution.batch, staged))
         for (stream, index), reason in execution.rejected.items():
             taken = execution.batch_of(stream)
-            dead_letters.add_rejected(
-                self._connection, unit.name, taken, index, reason, self._now()
-            )
+            self._letters.add_rejected(unit.name, taken, index, reason, self._now())
             self._count_dead(1, _size(taken.tuples[index]))
 
     def _count_dead(self, tuples: int, size: int) -> None:
@@ -269,7 +264,7 @@ class Group:
         self.letters_size += size
         size_max = self._settings.dead_letters_mb_max * MB
         if self.letters_size > size_max:  # or was: somebody may have dropped some
-            self.letters_size = dead_letters.size(self._connection)
+            self.letters_size = self._letters.size()
         if self.letters_size > size_max:
             raise LettersFull(
                 f"the dead letters have reached {self.letters_size // MB} MB",

@@ -6,7 +6,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from etl_procs.batch import ARRIVAL, OFFSET, PARTITION, VALUE, Batch, Position
+from etl_procs.batch import ARRIVAL, OFFSET, PARTITION, VALUE, Batch, Position, table_of
 from etl_procs.columns import Column, Columns, Type
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged
@@ -24,7 +24,8 @@ ALL = "SELECT stream, batch, data FROM headrace_pending WHERE dataflow = :datafl
 Key = tuple[str, int]
 """A stream's name and a batch's id."""
 
-ORIGIN = [PARTITION, OFFSET, VALUE]
+ORIGIN = pa.schema([(name, ARRIVAL.field(name).type) for name in (PARTITION, OFFSET, VALUE)])
+"""Where a tuple came from; all of it is null for one that a procedure made."""
 
 
 def add(connection: sqlite3.Connection, dataflow: str, batches: Iterable[Batch]) -> None:
@@ -52,34 +53,23 @@ def all_of(connection: sqlite3.Connection, dataflow: Dataflow) -> Iterator[Batch
 
 def to_bytes(batch: Batch) -> bytes:
     """Write a batch as one Arrow IPC stream: where each tuple came from, and its columns."""
-    places = [batch.position(index) for index in range(len(batch))]
-    table = batch.table
-    values: list[list[object]] = [
-        [None if place is None else place.partition for place in places],
-        [None if place is None else place.offset for place in places],
-        [None if place is None else place.value for place in places],
-    ]
-    for index, (name, column) in enumerate(zip(ORIGIN, values, strict=True)):
-        table = table.add_column(index, name, pa.array(column, ARRIVAL.field(name).type))
-    return arrow.to_bytes(table)
+    nowhere = (None,) * len(ORIGIN)
+    places = table_of((batch.position(n) or nowhere for n in range(len(batch))), ORIGIN)
+    schema = pa.schema([*ORIGIN, *batch.table.schema])
+    return arrow.to_bytes(pa.table([*places.columns, *batch.table.columns], schema=schema))
 
 
 def from_bytes(stream: Stream, batch: int, data: bytes) -> Batch:
     """Read back what `to_bytes` wrote."""
     table = arrow.from_bytes(data)
-    tuples = table.drop_columns(ORIGIN)
+    tuples = table.drop_columns(ORIGIN.names)
     if not tuples.schema.equals(stream.columns.arrow):
         raise DefinitionChanged(
             f"batch {batch} of {stream.topic} is still to be taken, and that stream is declared "
             "with other columns now",
             hint="Bring the old definition back until the batches in flight are done.",
         )
-    return Batch(
-        stream,
-        batch,
-        table=tuples,
-        origin=partial(_position, table.select(ORIGIN)),
-    )
+    return Batch(stream, batch, table=tuples, origin=partial(_position, table.select(ORIGIN.names)))
 
 
 def _column(field: pa.Field) -> Column:
@@ -89,6 +79,4 @@ def _column(field: pa.Field) -> Column:
 
 def _position(table: pa.Table, index: int) -> Position | None:
     (row,) = table.slice(index, 1).to_pylist()
-    if row[PARTITION] is None:
-        return None
-    return Position(row[PARTITION], row[OFFSET], row[VALUE])
+    return None if row[PARTITION] is None else Position(*row.values())

@@ -1,16 +1,16 @@
 """Readers: any process may read a committed state of the core; the writer is never blocked."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
-from etl_procs import dead_letters, ledger, staging
+from etl_procs import ledger, staging
 from etl_procs.access import Parameters
-from etl_procs.dead_letters import DeadLetter, Tally
+from etl_procs.dead_letters import DeadLetters
 from etl_procs.errors import BadQuery, primary_code
 from etl_procs.model import Outlet
 from etl_procs.rules import Value
@@ -40,6 +40,7 @@ class Snapshot:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.dead_letters = DeadLetters(connection)
         # The first read opens the snapshot: from here on, nothing newer is seen.
         (self.core_id,) = connection.execute("SELECT id FROM headrace_core").fetchone()
 
@@ -78,26 +79,6 @@ class Snapshot:
     def waiting(self, dataflow: str) -> int:
         """Count the rows that wait for the warehouse."""
         return staging.waiting(self._connection, dataflow)
-
-    def dead_letters(self) -> Iterable[DeadLetter]:
-        """List every dead letter, oldest first."""
-        return dead_letters.all_of(self._connection)
-
-    def dead_letter(self, number: int) -> DeadLetter:
-        """Give one dead letter."""
-        return dead_letters.find(self._connection, number)
-
-    def dead_letter_tallies(self) -> list[Tally]:
-        """Count dead letters by dataflow and reason."""
-        return dead_letters.tallies(self._connection)
-
-    def dead_letters_together(self, number: int) -> list[int]:
-        """Name the dead letters that one unit gave up in one batch, this one among them."""
-        return dead_letters.together(self._connection, number)
-
-    def dead_letters_chosen(self, dataflow: str, reason: str) -> list[int]:
-        """Name the dead letters of a dataflow (empty: of all) whose reason holds a text."""
-        return dead_letters.chosen(self._connection, dataflow, reason)
 
 
 def _rows(cursor: sqlite3.Cursor) -> Iterator[tuple[Value, ...]]:
@@ -141,6 +122,11 @@ class Reader:
     def make_durable(self) -> None:
         """Return when all that is committed is on the disk: before others are told of it."""
         make_durable(self.path)
+
+    def check(self) -> None:
+        """Return if there is a core: the engine makes it, and nobody else."""
+        with self.snapshot():
+            pass
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:

@@ -82,7 +82,7 @@ class Trial:
                     "tuples": [list(row.values())[3:] for row in letter.rows()]
                     or [json.loads(letter.fields or "[]")],
                 }
-                for letter in snapshot.dead_letters()
+                for letter in snapshot.dead_letters
             ]
 
     def __enter__(self) -> Self:

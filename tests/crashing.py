@@ -18,10 +18,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from etl_procs import Batch, Dataflow, Transaction, by_count, dead_letters, last_tuples, ledger
+from etl_procs import Batch, Dataflow, Transaction, by_count, last_tuples, ledger
 from etl_procs.batch import ARRIVAL, Arrived
 from etl_procs.calls import Caller
 from etl_procs.core import Core, core_path
+from etl_procs.dead_letters import DeadLetters
 from etl_procs.store import Store, Write
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
@@ -113,19 +114,18 @@ def run(home: Path, crash: CrashPoints) -> None:
         core.feed(Arrived(stream, pa.Table.from_pylist(rows, schema)))
         core.drain()
 
-    def letters(word: Callable[..., object], unit: str) -> None:
+    def letters(word: Callable[[DeadLetters, list[int]], object], unit: str) -> None:
         with store.commit(Write.LETTERS) as connection:
-            for letter in list(dead_letters.all_of(connection)):
-                if letter.unit == unit and letter.batch <= FIRST:
-                    word(connection, letter.id)
+            dead = DeadLetters(connection)
+            word(dead, [x.id for x in dead if x.unit == unit and x.batch <= FIRST])
 
     if ledger.last_batch(store.connection, flow.name) >= REPLAYED:
         clock.pace_s = 1.0
     feed(0, FIRST)
     caller.call(flow.name, "bump", {"k": 1, "v": 1000}, key="one")
-    letters(dead_letters.ask_for_replay, "second+third")
+    letters(DeadLetters.replay, "second+third")
     core.drain()
-    letters(dead_letters.drop, "first")
+    letters(DeadLetters.drop, "first")
     core.forget(flow.name, 3)
     clock.pace_s = 1.0
     caller.call(flow.name, "bump", {"k": 2, "v": 2000}, key="two")

@@ -156,4 +156,4 @@ class Board:
 
     def dead_letters(self) -> list[DeadLetter]:
         with self.reader.snapshot() as snapshot:
-            return list(snapshot.dead_letters())
+            return list(snapshot.dead_letters)

@@ -134,8 +134,8 @@ MUTATIONS = [
     ),
     Mutation(
         "dead letters that run again stay",
-        "group.py",
-        "        replay.drop(self._connection)\n",
+        "dead_letters.py",
+        '        self._connection.executemany(DROP, [{"id": letter.id} for letter in letters])\n',
         "",
     ),
     Mutation(

@@ -182,7 +182,7 @@ def test_undecoded_and_rejected_tuples_are_dead_letters_with_bytes_position_and_
     shop.core.drain()
     letters = sorted(shop.letters(), key=lambda letter: letter.offset or 0)
     with shop.reader.snapshot() as snapshot:
-        assert snapshot.dead_letter_tallies() == [
+        assert snapshot.dead_letters.tallies() == [
             ("shop", "not UTF-8", 1, 1, 0),
             ("shop", "nothing ordered", 1, 1, 0),
         ]

@@ -10,7 +10,7 @@ import till
 from till import Till
 from waiting import until
 
-from etl_procs.letters import Letters
+from etl_procs.letters import changing
 from etl_procs.worker import Worker
 from headrace import config
 from headrace.cli import main
@@ -39,10 +39,6 @@ def letters(made: Till, *arguments: str) -> int:
     return main(["dead-letters", *arguments, "--home", str(made.home)])
 
 
-def wishes(made: Till) -> Letters:
-    return Letters(made.path, config.Core(), CrashPoints())
-
-
 def waiting_ids(made: Till) -> list[int]:
     return [letter.id for letter in made.letters()]
 
@@ -50,8 +46,8 @@ def waiting_ids(made: Till) -> list[int]:
 def test_a_batch_that_was_given_up_is_run_again_with_its_other_stream(made: Till) -> None:
     assert made.cents() == 250
     assert [(x.stream, x.row_count) for x in made.letters()] == [("sold", 2), ("returned", 1)]
-    with wishes(made) as asked:
-        assert asked.replay([1]) == [1, 2]
+    with made.changing() as dead:
+        assert dead.replay([1]) == [1, 2]
     made.core.drain()
     assert made.letters() == []
     assert made.cents() == 250 + 400 - 250
@@ -60,8 +56,8 @@ def test_a_batch_that_was_given_up_is_run_again_with_its_other_stream(made: Till
 
 def test_a_batch_that_fails_again_is_a_dead_letter_again(made: Till) -> None:
     made.jam(True)
-    with wishes(made) as asked:
-        asked.replay([2])
+    with made.changing() as dead:
+        dead.replay([2])
     made.core.drain()
     assert [(x.id, x.batch, x.row_count, x.replay) for x in made.letters()] == [
         (3, 3, 2, 0),
@@ -201,8 +197,8 @@ def test_all_that_can_run_again_does_and_the_rest_is_counted(made: Till, capsys:
 
 def test_a_letter_of_a_procedure_that_is_gone_is_refused(made: Till) -> None:
     made.core._store.connection.execute("UPDATE headrace_ledger SET procedure = 'settle_all'")
-    with wishes(made) as asked, pytest.raises(Refused, match="has no procedure settle any more"):
-        asked.replay([1])
+    with pytest.raises(Refused, match="no procedure settle any more"), made.changing() as dead:
+        dead.replay([1])
 
 
 def test_a_drop_is_asked_for_first(
@@ -234,8 +230,8 @@ def test_a_drop_is_asked_for_first(
 def test_a_drop_takes_what_it_names_or_nothing(made: Till, capsys: Printed) -> None:
     assert letters(made, "drop", "--yes", "1", "99") == Exit.REFUSED
     assert "there is no dead letter 99" in capsys.readouterr().err
-    with wishes(made) as asked, pytest.raises(Refused, match="no dead letter 99"):
-        asked.drop([1, 99])
+    with pytest.raises(Refused, match="no dead letter 99"), made.changing() as dead:
+        dead.drop([1, 99])
     assert waiting_ids(made) == [1, 2]
 
 
@@ -253,8 +249,8 @@ def test_all_of_a_reason_and_a_dataflow_are_dropped_and_no_other(
 
 
 def test_a_letter_that_an_engine_took_meanwhile_does_not_keep_the_others(made: Till) -> None:
-    with wishes(made) as asked:
-        assert asked.drop_what_is_left([1, 99]) == 1
+    with made.changing() as dead:
+        assert dead.drop([1, 99], where_possible=True) == [1]
     assert waiting_ids(made) == [2]
 
 
@@ -277,6 +273,7 @@ def test_what_has_no_meaning_together_is_refused(
 
 
 def test_without_a_core_there_is_none_to_write_to(tmp_path: Path) -> None:
-    with pytest.raises(NotRunning, match="there is no core"):
-        Letters(tmp_path / "core" / "none.db", config.Core(), CrashPoints())
+    opening = changing(tmp_path / "core" / "none.db", config.Core(), CrashPoints())
+    with pytest.raises(NotRunning, match="there is no core"), opening:
+        pass
     assert not (tmp_path / "core").exists()

@@ -27,10 +27,11 @@ from hypothesis.stateful import (
 from random_flows import APPENDED, FLOW, KEYED, TABLES, Raised, Spec, Values, build, specs
 from reference import ATTEMPTS, Item, Letter, Model, Record
 
-from etl_procs import dead_letters, graph
+from etl_procs import graph
 from etl_procs.batch import ARRIVAL, Arrived
 from etl_procs.calls import Caller
 from etl_procs.core import Core
+from etl_procs.dead_letters import DeadLetter, DeadLetters
 from etl_procs.errors import BadCall, ProcedureFailed, Superseded
 from etl_procs.reader import Reader
 from etl_procs.store import Store, Write
@@ -225,8 +226,8 @@ class CoreAndModel(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(self._letters_to_replay()))
         numbers = [letter.id for letter in self._letters()]
         with self.store.commit(Write.LETTERS) as connection:
-            asked = dead_letters.ask_for_replay(connection, number)
-        assert number in asked
+            replays = DeadLetters(connection).replay([number])
+        assert number in replays
         one = self.model.state.letters[numbers.index(number)]
         for letter in self.model.state.letters:  # the batches that failed as one run as one
             same = (letter.unit, letter.batch) == (one.unit, one.batch)
@@ -243,7 +244,7 @@ class CoreAndModel(RuleBasedStateMachine):
         numbers = [letter.id for letter in self._letters()]
         index = data.draw(st.integers(0, len(numbers) - 1))
         with self.store.commit(Write.LETTERS) as connection:
-            dead_letters.drop(connection, numbers[index])
+            DeadLetters(connection).drop([numbers[index]])
         del self.model.state.letters[index]
         self._compare()
 
@@ -342,9 +343,9 @@ class CoreAndModel(RuleBasedStateMachine):
         rows = self._rows("SELECT stream, batch, data FROM headrace_pending")
         return {(stream, batch): _items(data) for stream, batch, data in rows}
 
-    def _letters(self) -> list[dead_letters.DeadLetter]:
+    def _letters(self) -> list[DeadLetter]:
         with Reader(self.path).snapshot() as snapshot:
-            return list(snapshot.dead_letters())
+            return list(snapshot.dead_letters)
 
     def _letters_to_replay(self) -> list[int]:
         """Find what may run again: what came to its unit from outside of it."""
@@ -375,7 +376,7 @@ def _items(data: bytes) -> list[Item]:
     return items
 
 
-def _letter(letter: dead_letters.DeadLetter) -> Letter:
+def _letter(letter: DeadLetter) -> Letter:
     place, items = None, None
     if letter.offset is not None:
         assert letter.partition is not None

@@ -10,9 +10,6 @@ from trial import Trial, dump, named
 from etl_procs import Batch, Dataflow, Transaction, by_punctuation
 from etl_procs.core import core_path
 from etl_procs.errors import LettersFull
-from etl_procs.letters import Letters
-from headrace import config
-from headrace.crash import CrashPoints
 
 COLUMNS = "n INTEGER NOT NULL, note TEXT"
 
@@ -65,8 +62,8 @@ class Ledger(Trial):
 
     def ask(self, *numbers: int) -> None:
         """Ask for letters to be run again, all if none are named."""
-        with Letters(self.path, config.Core(), CrashPoints()) as letters:
-            letters.replay(numbers or [letter.id for letter in self.letters()])
+        with self.changing() as dead:
+            dead.replay(numbers or [letter.id for letter in dead])
 
     def numbers(self, name: str) -> list[Any]:
         return [n for of, _, numbers in self.ran for n in numbers if of == name]
@@ -236,7 +233,7 @@ def test_when_the_dead_letters_are_full_the_core_waits_and_goes_on_when_there_is
         with pytest.raises(LettersFull, match="1 MB"):
             trial.core.drain()
         assert dump(trial.path) == before
-    with Letters(trial.path, config.Core(), CrashPoints()) as letters:
-        letters.drop([letter.id for letter in trial.letters()])
+    with trial.changing() as dead:
+        dead.drop([letter.id for letter in dead])
     trial.core.drain()
     assert [letter.fields[:3] for letter in trial.letters() if letter.fields] == ["[-3", "[-4"]

@@ -15,11 +15,8 @@ from etl_procs import Batch, Dataflow, Transaction, by_count, by_punctuation
 from etl_procs.core import core_path
 from etl_procs.errors import OutOfRoom, Superseded
 from etl_procs.flow import Committed
-from etl_procs.letters import Letters
 from etl_procs.model import Stream
 from etl_procs.worker import Worker
-from headrace import config
-from headrace.crash import CrashPoints
 
 PATIENCE_S = 30.0
 N = "n INTEGER NOT NULL"
@@ -213,8 +210,8 @@ def test_a_wish_of_another_process_is_seen_in_a_quiet_core(make: Make) -> None:
     running.take([(7,)], first=0)
     running.until_batch(1)
     bad.clear()
-    with Letters(running.path, config.Core(), CrashPoints()) as letters:
-        letters.replay([letter.id for letter in running.letters()])
+    with running.changing() as dead:
+        dead.replay([letter.id for letter in dead])
     running.until_batch(2)
     assert running.query("SELECT n FROM kept") == [(7,)]
 

@@ -8,16 +8,16 @@ import functools
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
 from flows import HeldClock, arrived, ended, punctuation
 
-from etl_procs import Batch, Dataflow, Outlet, Stream, Transaction
+from etl_procs import Batch, Dataflow, Outlet, Stream, Transaction, letters
 from etl_procs.batch import Arrived
 from etl_procs.core import Core
-from etl_procs.dead_letters import DeadLetter
+from etl_procs.dead_letters import DeadLetter, DeadLetters
 from etl_procs.flow import Committed
 from etl_procs.reader import Reader
 from headrace import config
@@ -142,7 +142,11 @@ class Trial:
 
     def letters(self) -> list[DeadLetter]:
         with self.reader.snapshot() as snapshot:
-            return list(snapshot.dead_letters())
+            return list(snapshot.dead_letters)
+
+    def changing(self) -> AbstractContextManager[DeadLetters]:
+        """Open the dead letters to replay or drop some, as a command does."""
+        return letters.changing(self.path, config.Core(), CrashPoints())
 
     def reasons(self) -> list[str]:
         return [letter.reason for letter in self.letters()]

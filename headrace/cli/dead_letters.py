@@ -3,7 +3,8 @@
 import argparse
 import base64
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -11,16 +12,13 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.asking import confirmed
 from headrace.cli.command import Command, Context, count
 from headrace.cli.table import laid_out
-from headrace.config import Config
 from headrace.crash import CrashPoints
 from headrace.errors import ConfigError, Exit
 from headrace.local import lock
 from headrace.local.home import Home
 
 if TYPE_CHECKING:
-    from etl_procs.dead_letters import DeadLetter
-    from etl_procs.letters import Letters
-    from etl_procs.reader import Reader
+    from etl_procs.dead_letters import DeadLetter, DeadLetters
 
 SHOWN_BYTES = 60
 LINES = 20
@@ -28,9 +26,8 @@ LINES = 20
 
 def run_dead_letters(context: Context) -> int:
     """Do what is asked with the dead letters."""
-    arguments = context.arguments
-    _check(arguments)
-    return ACTIONS[arguments.action](context)
+    _check(context.arguments)
+    return ACTIONS[context.arguments.action](context)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -53,36 +50,33 @@ def _check(arguments: argparse.Namespace) -> None:
         )
 
 
-def _list(context: Context) -> int:
+def _list(context: Context) -> Exit:
     """List dead letters: counts by reason, then the oldest ones; or all of them as JSON lines."""
-    with _reader(context.config).snapshot() as snapshot:
+    most = context.arguments.lines
+    with _reading(context) as letters:
         if context.arguments.json:
-            for letter in snapshot.dead_letters():
+            for letter in letters:
                 print(json.dumps(_as_json(letter), ensure_ascii=False))
             return Exit.OK
-        tallies = snapshot.dead_letter_tallies()
-        if not tallies:
-            print("There are no dead letters.")
-            return Exit.OK
-        head = ("dataflow", "reason", "letters", "tuples", "to run again")
-        most = context.arguments.lines
-        print("\n".join(laid_out(head, tallies[:most], right=[2, 3, 4])))
-        if len(tallies) > most:  # a reason may tell of a value, and be of one tuple only
-            rest = sum(tally.letters for tally in tallies[most:])
-            print(f"... and {len(tallies) - most:,} more reasons, of {rest:,} letters")
-        letters = list(islice(snapshot.dead_letters(), context.arguments.lines))
-    if letters:
-        print()
-        print("\n".join(_table(letters)))
+        tallies, first = letters.tallies(), list(islice(letters, most))
+    if not tallies:
+        print("There are no dead letters.")
+        return Exit.OK
+    head = ("dataflow", "reason", "letters", "tuples", "to run again")
+    print("\n".join(laid_out(head, tallies[:most], right=[2, 3, 4])))
+    if len(tallies) > most:  # a reason may tell of a value, and be of one tuple only
+        rest = sum(tally.letters for tally in tallies[most:])
+        print(f"... and {len(tallies) - most:,} more reasons, of {rest:,} letters")
+    if first:
+        print("", *_table(first), sep="\n")
     return Exit.OK
 
 
-def _show(context: Context) -> int:
+def _show(context: Context) -> Exit:
     """Show all that is known of one."""
-    number = context.arguments.ids[0]
-    with _reader(context.config).snapshot() as snapshot:
-        letter = snapshot.dead_letter(number)
-        others = [other for other in snapshot.dead_letters_together(number) if other != number]
+    with _reading(context) as letters:
+        letter = letters.find(context.arguments.ids[0])
+        others = [number for number in letters.together(letter) if number != letter.id]
     if context.arguments.json:
         print(json.dumps(_as_json(letter), ensure_ascii=False))
     else:
@@ -90,92 +84,92 @@ def _show(context: Context) -> int:
     return Exit.OK
 
 
-def _replay(context: Context) -> int:
-    """Ask the engine to run letters again."""
-    arguments = context.arguments
-    wanted = _wanted(context)
-    with _letters(context.config) as letters:
-        asked = letters.replay_what_can(wanted) if arguments.all else letters.replay(wanted)
-    also = sorted(set(asked) - set(wanted))
-    rest = len(set(wanted) - set(asked))
-    if asked:
-        print(f"{_counted(asked)} to run again{'' if arguments.all else ': ' + _named(asked)}.")
+def _replay(context: Context) -> Exit:
+    """Have the engine run letters again."""
+    every = context.arguments.all
+    with _changing(context) as letters:
+        wanted = _wanted(context, letters)
+        replays = letters.replay(wanted, where_possible=every)
+    if replays:
+        names = "" if every else f": {_named(replays)}"
+        print(f"{_are(replays)} to run again{names}.")
     else:
         print("There is no dead letter that could run again.")
-    if also:
+    if also := sorted(set(replays) - set(wanted)):
         print(f"{_named(also)} of the same batch, which its procedure gave up together.")
-    if rest:
+    if rest := len(set(wanted) - set(replays)):
         print(f"{rest} cannot run again: not decoded, or nobody takes them any more.")
-    if asked:
-        print(_when(context.config))
-    return Exit.OK
-
-
-def _when(config: Config) -> str:
-    if lock.is_held(Home(config.home).writer_lock):
-        return (
+    if replays and lock.is_held(Home(context.config.home).writer_lock):
+        print(
             "The engine takes them within a second, as the next batch of their dataflow; what "
             "fails again is a dead letter again."
         )
-    return "No engine runs here: the next one takes them when it has started."
+    elif replays:
+        print("No engine runs here: the next one takes them when it has started.")
+    return Exit.OK
 
 
-def _drop(context: Context) -> int:
+def _drop(context: Context) -> Exit:
     """Delete letters for good, after asking."""
     arguments = context.arguments
-    wanted = _wanted(context)
+    first: list[DeadLetter] = []  # as many as are shown
+    given_up: set[int] = set()
+    with _reading(context) as letters:
+        wanted = _wanted(context, letters)
+        for number in wanted:
+            letter = letters.find(number)
+            given_up.update(letters.together(letter))
+            if len(first) < LINES:
+                first.append(letter)
     if not wanted:
         print("There is no such dead letter.")
         return Exit.OK
-    with _reader(context.config).snapshot() as snapshot:
-        first = [snapshot.dead_letter(number) for number in wanted[:LINES]]
-        for number in wanted[LINES:]:
-            snapshot.dead_letter(number)
-        given_up = {other for number in wanted for other in snapshot.dead_letters_together(number)}
     if not arguments.yes:
         print("\n".join(_table(first)))
-        what = f"drop {len(wanted)} dead letter{'' if len(wanted) == 1 else 's'}"
+        what = f"drop {_counted(wanted)}"
         if not confirmed(what, f"{what.capitalize()} for good?"):
             print("Nothing was dropped.")
             return Exit.REFUSED
-    with _letters(context.config) as letters:
-        if arguments.all:
-            dropped = letters.drop_what_is_left(wanted)
-        else:
-            letters.drop(wanted)
-            dropped = len(wanted)
-    print(f"{dropped} dead letter{' is' if dropped == 1 else 's are'} gone.")
-    stay = sorted(given_up - set(wanted))
-    if stay:
+    with _changing(context) as letters:
+        dropped = letters.drop(wanted, where_possible=arguments.all)
+    print(f"{_are(dropped)} gone.")
+    if stay := sorted(given_up - set(wanted)):
         print(f"{_named(stay)}, of other streams of the same batch: still there.")
     return Exit.OK
 
 
-def _wanted(context: Context) -> list[int]:
+def _wanted(context: Context, letters: "DeadLetters") -> list[int]:
     arguments = context.arguments
-    if not arguments.all:
-        return list(dict.fromkeys(arguments.ids))
-    with _reader(context.config).snapshot() as snapshot:
-        return snapshot.dead_letters_chosen(arguments.dataflow, arguments.reason)
+    if arguments.all:
+        return letters.chosen(arguments.dataflow, arguments.reason)
+    return list(dict.fromkeys(arguments.ids))
 
 
-def _reader(config: Config) -> "Reader":
+@contextmanager
+def _reading(context: Context) -> Iterator["DeadLetters"]:
     # Here, because every other command would pay for importing Arrow.
     from etl_procs.core import core_path
     from etl_procs.reader import Reader
 
-    return Reader(core_path(config.home))
+    with Reader(core_path(context.config.home)).snapshot() as snapshot:
+        yield snapshot.dead_letters
 
 
-def _letters(config: Config) -> "Letters":
+def _changing(context: Context) -> AbstractContextManager["DeadLetters"]:
+    from etl_procs import letters
     from etl_procs.core import core_path
-    from etl_procs.letters import Letters
 
-    return Letters(core_path(config.home), config.core, CrashPoints(config.testing.crash_at))
+    config = context.config
+    crash = CrashPoints(config.testing.crash_at)
+    return letters.changing(core_path(config.home), config.core, crash)
 
 
 def _counted(numbers: Sequence[int]) -> str:
-    return "1 dead letter is" if len(numbers) == 1 else f"{len(numbers)} dead letters are"
+    return f"{len(numbers)} dead letter{'' if len(numbers) == 1 else 's'}"
+
+
+def _are(numbers: Sequence[int]) -> str:
+    return f"{_counted(numbers)} {'is' if len(numbers) == 1 else 'are'}"
 
 
 def _named(numbers: Sequence[int]) -> str:
@@ -271,7 +265,7 @@ def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
         return {f"{name}_base64": base64.b64encode(value).decode("ascii")}
 
 
-ACTIONS: dict[str, Callable[[Context], int]] = {
+ACTIONS: dict[str, Callable[[Context], Exit]] = {
     "list": _list,
     "show": _show,
     "replay": _replay,

@@ -102,20 +102,15 @@ def look(home: Home, now: datetime) -> CoreView | None:
     """See what the core holds and its engine measures; None before there is a core."""
     try:
         with Reader(core_path(home.root)).snapshot() as snapshot:
-            batches, tallies = snapshot.batches(), snapshot.dead_letter_tallies()
+            batches, letters = snapshot.batches(), snapshot.dead_letters.counts()
     except HeadraceError:
         return None  # the states of the parts tell why
-    letters: dict[str, int] = dict.fromkeys(batches, 0)
-    for tally in tallies:
-        letters[tally.dataflow] = letters.get(tally.dataflow, 0) + tally.letters
     found = measured.read(home.metrics)
     lives = _lives(home, found, now)
-    flows = {
-        name: _measured(name, batch, letters[name], found.figures)
-        if lives and found is not None
-        else FlowView(batch, letters[name])
-        for name, batch in batches.items()
-    }
+    flows = {}
+    for name, batch in batches.items():
+        measures = _measures(name, found.figures) if lives and found is not None else {}
+        flows[name] = FlowView(batch, letters.get(name, (0, 0))[0], **measures)
     return CoreView(lives, flows, found)
 
 
@@ -123,19 +118,18 @@ def _lives(home: Home, found: Measured | None, now: datetime) -> bool:
     return found is not None and found.is_of(lock.holder(home.writer_lock), now)
 
 
-def _measured(name: str, batch: int, letters: int, figures: Mapping[str, Any]) -> FlowView:
+def _measures(name: str, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what a living engine measures of a dataflow."""
     queues = [q for stream, q in figures["queues"].items() if stream.partition(".")[0] == name]
     rates = figures["rates"]
-    return FlowView(
-        batch,
-        letters,
-        batches_per_s=rates["batches"].get(name, 0.0) if rates else None,
-        aborts=_of(name, figures["aborts"]),
-        dead_batches=_of(name, figures["dead_batches"]),
-        waiting_tuples=sum(queue["tuples"] for queue in queues),
-        oldest_s=max((queue["oldest_s"] for queue in queues), default=0.0),
-        watermark=figures["epochs"].get(name),
-    )
+    return {
+        "batches_per_s": rates["batches"].get(name, 0.0) if rates else None,
+        "aborts": _of(name, figures["aborts"]),
+        "dead_batches": _of(name, figures["dead_batches"]),
+        "waiting_tuples": sum(queue["tuples"] for queue in queues),
+        "oldest_s": max((queue["oldest_s"] for queue in queues), default=0.0),
+        "watermark": figures["epochs"].get(name),
+    }
 
 
 def _of(name: str, by_unit: Mapping[str, int]) -> int:
