@@ -2,9 +2,8 @@
 
 import inspect
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header
@@ -19,9 +18,6 @@ from etl_procs.calls import KEY_LENGTH_MAX, Caller, Result
 from etl_procs.columns import Column
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Call
-from etl_procs.reader import Reader
-from headrace.config import Core as Settings
-from headrace.crash import CrashPoints
 
 # Each waits for the core's one write lock: a second thread would only wait there.
 AT_ONCE = 1
@@ -63,29 +59,16 @@ class ResultOut(BaseModel):
 class Calls:
     """The calls of the loaded dataflows on one core, which is opened when the first is made."""
 
-    def __init__(
-        self,
-        path: Path,
-        dataflows: Mapping[str, Dataflow],
-        settings: Settings,
-        crash: CrashPoints,
-    ) -> None:
-        self._path = path
+    def __init__(self, dataflows: Mapping[str, Dataflow], opening: Callable[[], Caller]) -> None:
         self._dataflows = dataflows
-        self._settings = settings
-        self._crash = crash
-        self._opening = threading.Lock()
+        self._opening = opening
+        self._lock = threading.Lock()
         self._caller: Caller | None = None
 
     def described(self) -> CallsOut:
         """List them, with their arguments and results."""
-        return CallsOut(
-            calls=[
-                _described(call)
-                for flow in self._dataflows.values()
-                for call in flow.calls.values()
-            ]
-        )
+        flows = self._dataflows.values()
+        return CallsOut(calls=[_described(call) for flow in flows for call in flow.calls.values()])
 
     def make(self, dataflow: str, name: str, arguments: Mapping[str, Any], key: str) -> Result:
         """Make one; with a key, at most once."""
@@ -93,17 +76,15 @@ class Calls:
 
     def close(self) -> None:
         """Close the core's file, if it is open."""
-        with self._opening:
+        with self._lock:
             if self._caller is not None:
                 self._caller.close()
                 self._caller = None
 
     def _opened(self) -> Caller:
-        with self._opening:
+        with self._lock:
             if self._caller is None:
-                with Reader(self._path).snapshot():
-                    pass  # or it says that the engine has to make the core first
-                self._caller = Caller(self._path, self._dataflows, self._settings, self._crash)
+                self._caller = self._opening()
             return self._caller
 
 

@@ -4,7 +4,6 @@ Any process may make them: each call takes the core's write lock for its own sho
 With a key of the caller's, a call that is made again gives the first one's result.
 """
 
-import inspect
 import json
 import sqlite3
 import threading
@@ -18,26 +17,16 @@ from etl_procs.access import Access, rights_of
 from etl_procs.batch import tuples_of
 from etl_procs.columns import Columns
 from etl_procs.dataflow import Dataflow
-from etl_procs.errors import (
-    OF_THE_MACHINE,
-    Aborted,
-    BadCall,
-    CoreError,
-    KeyReused,
-    NoSuchCall,
-    ProcedureFailed,
-    line_of,
-    primary_code,
-)
+from etl_procs.errors import Aborted, BadCall, CoreError, KeyReused, NoSuchCall, blamed
 from etl_procs.execution import Execution, Plan
-from etl_procs.fitting import Fitter
+from etl_procs.fitting import Fitter, Rows
 from etl_procs.model import Call
+from etl_procs.reader import Reader
 from etl_procs.store import STEPS_BETWEEN_LOOKS, Store, Write, connected
 from etl_procs.transaction import Transaction
 from headrace.clock import Clock, SystemClock
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
-from headrace.errors import HeadraceError, NotRunning
 
 KEPT = """\
 SELECT arguments, result FROM headrace_calls
@@ -50,6 +39,7 @@ VALUES (:dataflow, :call, :key, :arguments, :result)"""
 FORGET = "DELETE FROM headrace_calls WHERE number <= (SELECT max(number) FROM headrace_calls) - ?"
 
 KEY_LENGTH_MAX = 200
+NOTHING_KEPT = "Nothing of it was kept."
 CLOCK = SystemClock()
 
 Result = list[dict[str, Any]]
@@ -66,10 +56,7 @@ class Caller:
         crash: CrashPoints,
         clock: Clock = CLOCK,
     ) -> None:
-        if not path.exists():
-            raise NotRunning(
-                f"there is no core at {path}", hint="Start the engine once: `headrace up`."
-            )
+        Reader(path).check()
         # Kafka has no copy of a call: it is on disk, and so is what it saw, before it is answered.
         self._store = Store(path, replace(settings, durability="strong"), crash)
         self._access = Access(connected(path))
@@ -121,12 +108,11 @@ class Caller:
         plan = self._plans.get(dataflow)
         call = plan and plan.dataflow.calls.get(name)
         if not call:
-            known = [
-                f"{p.dataflow.name}.{c}" for p in self._plans.values() for c in p.dataflow.calls
-            ]
+            flows = [plan.dataflow for plan in self._plans.values()]
+            known = sorted(f"{flow.name}.{call}" for flow in flows for call in flow.calls)
             raise NoSuchCall(
                 f"there is no call {dataflow}.{name}",
-                hint=f"The calls are: {', '.join(sorted(known)) or 'none'}.",
+                hint=f"The calls are: {', '.join(known) or 'none'}.",
             )
         return call
 
@@ -140,49 +126,42 @@ class Caller:
             if execution.broken is not None:
                 raise execution.broken
         except Aborted as error:
-            raise Aborted(error.what, hint="Nothing of it was kept.") from error
-        except HeadraceError:
-            raise
+            raise Aborted(error.what, hint=NOTHING_KEPT) from error
         except Exception as error:
-            if isinstance(error, sqlite3.Error) and primary_code(error) in OF_THE_MACHINE:
-                raise  # not the call's fault
-            file = inspect.unwrap(call.body).__code__.co_filename
-            raise ProcedureFailed(
-                f"call {call.dataflow}.{call.name} failed: {type(error).__name__}: {error} "
-                f"({line_of(file, error)})",
-                hint="Nothing of it was kept.",
-            ) from error
+            raise blamed(f"{_named(call)} failed", error, [call.body], NOTHING_KEPT) from error
         finally:
             self._overdue_at = inf
             execution.end()
         return result
 
 
+def _named(call: Call) -> str:
+    return f"call {call.dataflow}.{call.name}"
+
+
 def _arguments(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Check what a call is given; an argument that may be NULL is so when it is left out."""
-    of, hint = f"call {call.dataflow}.{call.name}", f"Its arguments: {_declared(call.arguments)}."
-    unknown = arguments.keys() - set(call.arguments.names)
-    if unknown:
-        raise BadCall(f"{of} has no argument {', '.join(sorted(unknown))}", hint=hint)
-    complete = {**dict.fromkeys(call.arguments.names), **arguments}
+    columns = call.arguments
+    hint = f"Its arguments: {columns.sql or 'none'}."
+    if unknown := sorted(arguments.keys() - set(columns.names)):
+        raise BadCall(f"{_named(call)} has no argument {', '.join(unknown)}", hint=hint)
+    complete = {**dict.fromkeys(columns.names), **arguments}
     try:
-        values = Fitter(call.arguments).row(complete, f"{of} is given")
+        return _fitted(columns, [complete], f"{_named(call)} is given")[0]
     except CoreError as error:
         raise BadCall(error.what, hint=hint) from None
-    return dict(zip(call.arguments.names, values, strict=True))
 
 
 def _result(call: Call, rows: Any) -> Result:
     """Check what a body returned: one row, several, or nothing."""
-    if rows is None:
-        rows = []
-    elif isinstance(rows, Mapping):
-        rows = [rows]
-    what = f"call {call.dataflow}.{call.name} returns"
-    fitted = Fitter(call.returns).fit(rows, what)
-    if not isinstance(fitted, list):
-        fitted = tuples_of(fitted)
-    return [dict(zip(call.returns.names, values, strict=True)) for values in fitted]
+    several = [rows] if isinstance(rows, Mapping) else () if rows is None else rows
+    return _fitted(call.returns, several, f"{_named(call)} returns")
+
+
+def _fitted(columns: Columns, rows: Rows, what: str) -> Result:
+    part = Fitter(columns).fit(rows, what)
+    tuples = part if isinstance(part, list) else tuples_of(part)
+    return [dict(zip(columns.names, values, strict=True)) for values in tuples]
 
 
 def _repeated(call: Call, key: str, given: Any, arguments: str, result: str) -> Result:
@@ -198,7 +177,3 @@ def _repeated(call: Call, key: str, given: Any, arguments: str, result: str) -> 
 
 def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-def _declared(columns: Columns) -> str:
-    return columns.sql or "none"

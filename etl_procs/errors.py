@@ -19,8 +19,11 @@ HeadraceError
     └── DefinitionChanged   what is declared is not what the core holds
 """
 
+import inspect
 import sqlite3
 import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from headrace.errors import DefinitionError, HeadraceError, Refused
 
@@ -67,6 +70,20 @@ def line_of(file: str, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file]
     return f"{file}:{lines[-1]}" if lines else file
+
+
+def blamed(
+    what: str, error: BaseException, bodies: Iterable[Callable[..., Any]], hint: str
+) -> "ProcedureFailed":
+    """Make of an error in a user's code one that names its line, after `what` failed.
+
+    One of ours says what it is by itself, and the machine's is nobody's fault: they are raised.
+    """
+    if isinstance(error, HeadraceError) or is_of_the_machine(error):
+        raise error
+    files = dict.fromkeys(inspect.unwrap(body).__code__.co_filename for body in bodies)
+    lines = ", ".join(line_of(file, error) for file in files)
+    return ProcedureFailed(f"{what}: {text_of(error)} ({lines})", hint=hint)
 
 
 class CoreError(HeadraceError):

@@ -5,7 +5,7 @@ found them to those that its transaction has done, or fails. Whoever comes secon
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from etl_procs.errors import CoreError, Superseded
 
@@ -28,18 +28,14 @@ UPDATE headrace_ledger SET batch = :batch
 WHERE dataflow = :dataflow AND procedure = :procedure AND batch = :was"""
 
 # A batch of a dataflow is done when the last of its procedures has done it.
-LAST_BATCH = "SELECT coalesce(min(batch), 0) FROM headrace_ledger WHERE dataflow = :dataflow"
-
 LAST_BATCHES = """\
 SELECT dataflow, min(batch) FROM headrace_ledger GROUP BY dataflow ORDER BY dataflow"""
 
-EPOCH = "SELECT epoch FROM headrace_epochs WHERE dataflow = :dataflow"
+EPOCH = "SELECT rule, epoch FROM headrace_epochs WHERE dataflow = :dataflow"
 
 CLOSE_EPOCH = """\
 INSERT INTO headrace_epochs VALUES (:dataflow, :rule, :epoch)
 ON CONFLICT DO UPDATE SET rule = excluded.rule, epoch = excluded.epoch"""
-
-RULE = "SELECT rule, epoch FROM headrace_epochs WHERE dataflow = :dataflow"
 
 DROP_EPOCH = "DELETE FROM headrace_epochs WHERE dataflow = :dataflow"
 
@@ -81,8 +77,7 @@ def done(connection: sqlite3.Connection, dataflow: str) -> dict[str, int]:
 
 def last_batch(connection: sqlite3.Connection, dataflow: str) -> int:
     """Tell the last batch that all of a dataflow has done; 0 before the first."""
-    (batch,) = connection.execute(LAST_BATCH, {"dataflow": dataflow}).fetchone()
-    return int(batch)
+    return last_batches(connection).get(dataflow, 0)
 
 
 def last_batches(connection: sqlite3.Connection) -> dict[str, int]:
@@ -112,10 +107,8 @@ def step(
     for procedure, batch in now.items():
         if batch == was[procedure]:
             continue
-        moved = connection.execute(
-            STEP,
-            {"dataflow": dataflow, "procedure": procedure, "batch": batch, "was": was[procedure]},
-        )
+        of = {"dataflow": dataflow, "procedure": procedure}
+        moved = connection.execute(STEP, {**of, "batch": batch, "was": was[procedure]})
         if moved.rowcount != 1:
             raise Superseded(
                 f"procedure {dataflow}.{procedure} is not at batch {was[procedure]}: another "
@@ -128,7 +121,7 @@ def step(
 def epoch(connection: sqlite3.Connection, dataflow: str) -> int | None:
     """Tell the last interval or punctuation that was closed; None before the first."""
     found = connection.execute(EPOCH, {"dataflow": dataflow}).fetchone()
-    return None if found is None else int(found[0])
+    return found and int(found[1])
 
 
 def close_epoch(connection: sqlite3.Connection, dataflow: str, rule: str, epoch: int) -> None:
@@ -138,7 +131,7 @@ def close_epoch(connection: sqlite3.Connection, dataflow: str, rule: str, epoch:
 
 def keep_epoch(connection: sqlite3.Connection, dataflow: str, rule: str) -> list[str]:
     """Bring the last epoch over to the rule that counts now; say what changes."""
-    found = connection.execute(RULE, {"dataflow": dataflow}).fetchone()
+    found = connection.execute(EPOCH, {"dataflow": dataflow}).fetchone()
     if found is None or found[0] == rule:
         return []
     was, epoch = found
@@ -176,19 +169,9 @@ def move_positions(
     connection: sqlite3.Connection, dataflow: str, moved: Mapping[str, Mapping[int, int]]
 ) -> None:
     """Record, by stream, the positions that a group of batches has consumed."""
-    for values in _positions(dataflow, moved):
-        done = connection.execute(MOVE, values)
-        assert done.rowcount == 1, "positions only move forward"
-
-
-def _positions(
-    dataflow: str, moved: Mapping[str, Mapping[int, int]]
-) -> Iterable[dict[str, str | int]]:
     for stream, next_offsets in moved.items():
+        of = {"dataflow": dataflow, "stream": stream}
         for partition, next_offset in next_offsets.items():
-            yield {
-                "dataflow": dataflow,
-                "stream": stream,
-                "partition": partition,
-                "next_offset": next_offset,
-            }
+            place = {**of, "partition": partition, "next_offset": next_offset}
+            done = connection.execute(MOVE, place)
+            assert done.rowcount == 1, "positions only move forward"

@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -15,6 +17,8 @@ from api.app import create
 from api.calls import Calls
 from api.island import Island
 from api.metrics import Figures
+from etl_procs.calls import Caller
+from etl_procs.dataflow import Dataflow
 from etl_procs.measured import Measured
 from headrace import config
 from headrace.crash import CrashPoints
@@ -69,11 +73,17 @@ def no_engine() -> Measured | None:
     return None
 
 
+def calls_on(path: Path, *flows: Dataflow) -> Calls:
+    """Make the calls of these dataflows on a core."""
+    known = {flow.name: flow for flow in flows}
+    return Calls(known, partial(Caller, path, known, config.Core(), CrashPoints()))
+
+
 @contextmanager
 def serving(
     island: Island, calls: Calls | None = None, living: Callable[[], Measured | None] = no_engine
 ) -> Iterator[Client]:
-    made = calls or Calls(island.reader.path, {}, config.Core(), CrashPoints())
+    made = calls or calls_on(island.reader.path)
     app = create(island, made, Figures(island.reader, living), KEY)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 import till
-from serving import Client, Reply, assert_problem, serving
+from serving import Client, Reply, assert_problem, calls_on, serving
 from shop import island_over
 from till import Till
 from waiting import until
 
-from api.calls import Calls
 from etl_procs.reader import Reader
-from headrace import config
-from headrace.crash import CrashPoints
 
 NO_WAREHOUSE = "postgresql://nobody@127.0.0.1:1/nothing"
 
@@ -28,13 +25,9 @@ def made(tmp_path: Path) -> Iterator[Till]:
     made.end_of_day()
 
 
-def calls_on(made: Till) -> Calls:
-    return Calls(made.path, {"till": till.flow}, config.Core(), CrashPoints())
-
-
 @pytest.fixture
 def client(made: Till) -> Iterator[Client]:
-    with serving(island_over(NO_WAREHOUSE, made.reader), calls_on(made)) as client:
+    with serving(island_over(NO_WAREHOUSE, made.reader), calls_on(made.path, till.flow)) as client:
         yield client
 
 
@@ -126,7 +119,7 @@ def test_a_dataflow_that_is_not_there_has_no_calls(client: Client) -> None:
 
 def test_calls_are_answered_as_soon_as_the_engine_has_made_the_core(tmp_path: Path) -> None:
     path = tmp_path / "core" / "partition-0.db"
-    calls = Calls(path, {"till": till.flow}, config.Core(), CrashPoints())
+    calls = calls_on(path, till.flow)
     island = island_over(NO_WAREHOUSE, Reader(path))
     with serving(island, calls) as client:
         early = call(client, "count")
@@ -176,7 +169,7 @@ def test_a_call_that_waits_keeps_nobody_else_from_an_answer(
 ) -> None:
     monkeypatch.setattr("api.calls.WAITING_MAX", 1)
     replies: list[int] = []
-    with serving(island_over(NO_WAREHOUSE, made.reader), calls_on(made)) as client:
+    with serving(island_over(NO_WAREHOUSE, made.reader), calls_on(made.path, till.flow)) as client:
         made.core._store.connection.execute("BEGIN IMMEDIATE")  # the engine is in a long group
         threads = [
             threading.Thread(target=lambda: replies.append(call(client, "count").status))

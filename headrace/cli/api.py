@@ -39,6 +39,7 @@ def run_api(context: Context) -> int:
     from api.island import Island
     from api.metrics import Figures
     from etl_procs import loader
+    from etl_procs.calls import Caller
     from etl_procs.core import core_path
     from etl_procs.reader import Reader
     from headrace.cli import figures
@@ -47,7 +48,7 @@ def run_api(context: Context) -> int:
     path, dataflows = core_path(config.home), loader.load(config.flows)
     crash = CrashPoints(config.testing.crash_at)
     reader = Reader(path)
-    calls = Calls(path, dataflows, config.core, crash)
+    calls = Calls(dataflows, partial(Caller, path, dataflows, config.core, crash))
     island = Island(
         url=config.warehouse.url,
         reader=reader,
