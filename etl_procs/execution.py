@@ -6,7 +6,6 @@ and counts when the savepoint is released.
 
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Generator
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from etl_procs.fitting import Fitter, Part, Rows
 from etl_procs.graph import Unit, consumers, reached_by, units
 from etl_procs.model import Given, Outlet, Procedure, Stream, Trigger, Window
 from etl_procs.rules import LastBatches
+from etl_procs.staging import Staged
 from etl_procs.transaction import OVER, Transaction
 
 
@@ -53,14 +53,6 @@ class Plan:
         for outlet in dataflow.outlets.values():
             self.fitters[id(outlet)] = Fitter(outlet.columns)
             self.key_fitters[id(outlet)] = Fitter(outlet.columns.only(outlet.key))
-
-
-class Staged(NamedTuple):
-    """Rows for an outlet, or the keys of rows that are deleted from it."""
-
-    outlet: Outlet
-    deleted: bool
-    part: Part
 
 
 class Execution:

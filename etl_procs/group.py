@@ -25,11 +25,12 @@ from etl_procs.errors import (
     storable,
     text_of,
 )
-from etl_procs.execution import Execution, Staged
+from etl_procs.execution import Execution
 from etl_procs.flow import Committed, Flow
 from etl_procs.graph import Unit
 from etl_procs.metrics import Metrics
 from etl_procs.rules import rule_of
+from etl_procs.staging import Staged
 from headrace.clock import Clock
 from headrace.config import Core as Settings
 from headrace.errors import HeadraceError

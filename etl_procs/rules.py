@@ -4,7 +4,7 @@ All of them are values; `intake.py` cuts by the rules, and `windows.py` slides b
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -41,69 +41,56 @@ Fill = Callable[[Missing], Iterable[Mapping[str, Value]]]
 
 @dataclass(frozen=True, slots=True)
 class ByCount:
-    """So many tuples, in the order in which they are read."""
-
-    tuples: int
-    linger_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ByInterval:
-    """The tuples of one interval of event time."""
-
-    column: str
-    length: int
-    timeout_s: float | None
-    on_timeout: OnTimeout | Fill
-
-
-@dataclass(frozen=True, slots=True)
-class ByPunctuation:
-    """What lies between two punctuations of the producers."""
-
-    timeout_s: float | None
-    on_timeout: OnTimeout | Fill
-
-
-Rule = ByCount | ByInterval | ByPunctuation
-
-
-def by_count(tuples: int, *, linger_s: float | None = None) -> ByCount:
     """Cut batches of `tuples`; close one short when its first tuple has waited `linger_s`.
 
     Without `linger_s`, a topic of one partition is always cut in the same places.
     """
-    _at_least_one("by_count", tuples=tuples)
-    _positive("by_count", linger_s=linger_s)
-    return ByCount(tuples, linger_s)
+
+    tuples: int
+    _: KW_ONLY
+    linger_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _at_least_one("by_count", tuples=self.tuples)
+        _positive("by_count", linger_s=self.linger_s)
 
 
-def by_interval(
-    column: str,
-    length: int,
-    *,
-    timeout_s: float | None = None,
-    on_timeout: OnTimeout | Fill = OnTimeout.WAIT,
-) -> ByInterval:
+@dataclass(frozen=True, slots=True)
+class ByInterval:
     """Cut one batch for each interval of `length` of an INTEGER column of event times.
 
     An interval ends when every partition of the topic has brought a later event time. A tuple
     that comes after a later one of its partition belongs to that one's batch.
     """
-    _at_least_one("by_interval", length=length)
-    _positive("by_interval", timeout_s=timeout_s)
-    return ByInterval(column, length, timeout_s, on_timeout)
+
+    column: str
+    length: int
+    _: KW_ONLY
+    timeout_s: float | None = None
+    on_timeout: OnTimeout | Fill = OnTimeout.WAIT
+
+    def __post_init__(self) -> None:
+        _at_least_one("by_interval", length=self.length)
+        _positive("by_interval", timeout_s=self.timeout_s)
 
 
-def by_punctuation(
-    *, timeout_s: float | None = None, on_timeout: OnTimeout | Fill = OnTimeout.WAIT
-) -> ByPunctuation:
+@dataclass(frozen=True, slots=True)
+class ByPunctuation:
     """Cut where the producers say: a record with the header `punctuation: 1`, 2, 3 and so on.
 
     A batch ends when every partition of the topic has brought its punctuation or a later one.
     """
-    _positive("by_punctuation", timeout_s=timeout_s)
-    return ByPunctuation(timeout_s, on_timeout)
+
+    _: KW_ONLY
+    timeout_s: float | None = None
+    on_timeout: OnTimeout | Fill = OnTimeout.WAIT
+
+    def __post_init__(self) -> None:
+        _positive("by_punctuation", timeout_s=self.timeout_s)
+
+
+Rule = ByCount | ByInterval | ByPunctuation
+by_count, by_interval, by_punctuation = ByCount, ByInterval, ByPunctuation
 
 
 def rule_of(streams: Iterable["Stream"]) -> str:
@@ -118,50 +105,45 @@ def rule_of(streams: Iterable["Stream"]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LastTuples:
-    """The last `size` tuples, brought up to date every `slide` tuples."""
+    """Hold the last `size` tuples; new ones are seen once `slide` of them are there."""
 
     size: int
-    slide: int
+    _: KW_ONLY
+    slide: int = 1
+
+    def __post_init__(self) -> None:
+        _at_least_one("last_tuples", size=self.size, slide=self.slide)
 
 
 @dataclass(frozen=True, slots=True)
 class LastBatches:
-    """The tuples of the last `size` batches, brought up to date every `slide` batches."""
+    """Hold the tuples of the last `size` batches; new ones are seen every `slide` batches."""
 
     size: int
-    slide: int
+    _: KW_ONLY
+    slide: int = 1
+
+    def __post_init__(self) -> None:
+        _at_least_one("last_batches", size=self.size, slide=self.slide)
 
 
 @dataclass(frozen=True, slots=True)
 class LastInterval:
-    """The tuples of the last `size` of event time, brought up to date every `slide` of it."""
-
-    column: str
-    size: int
-    slide: int
-
-
-Extent = LastTuples | LastBatches | LastInterval
-
-
-def last_tuples(size: int, *, slide: int = 1) -> LastTuples:
-    """Hold the last `size` tuples; new ones are seen once `slide` of them are there."""
-    _at_least_one("last_tuples", size=size, slide=slide)
-    return LastTuples(size, slide)
-
-
-def last_batches(size: int, *, slide: int = 1) -> LastBatches:
-    """Hold the tuples of the last `size` batches; new ones are seen every `slide` batches."""
-    _at_least_one("last_batches", size=size, slide=slide)
-    return LastBatches(size, slide)
-
-
-def last_interval(column: str, size: int, *, slide: int) -> LastInterval:
     """Hold the tuples whose INTEGER `column` lies in the `size` before the last multiple of
     `slide` that event time has reached.
     """
-    _at_least_one("last_interval", size=size, slide=slide)
-    return LastInterval(column, size, slide)
+
+    column: str
+    size: int
+    _: KW_ONLY
+    slide: int
+
+    def __post_init__(self) -> None:
+        _at_least_one("last_interval", size=self.size, slide=self.slide)
+
+
+Extent = LastTuples | LastBatches | LastInterval
+last_tuples, last_batches, last_interval = LastTuples, LastBatches, LastInterval
 
 
 def _at_least_one(of: str, **numbers: int) -> None:

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 from etl_procs.batch import Tuple, table_of
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged
-from etl_procs.execution import Staged
+from etl_procs.fitting import Part
 from etl_procs.model import Outlet
 from headrace import arrow
 
@@ -33,6 +34,14 @@ FORGET = "DELETE FROM headrace_staged WHERE dataflow = :dataflow AND last_batch 
 
 WAITING = """\
 SELECT coalesce(sum(row_count), 0) FROM headrace_staged WHERE dataflow = :dataflow"""
+
+
+class Staged(NamedTuple):
+    """Rows for an outlet, or the keys of rows that are deleted from it."""
+
+    outlet: Outlet
+    deleted: bool
+    part: Part
 
 
 def schema(outlet: Outlet) -> pa.Schema:
