@@ -21,7 +21,7 @@ class Catalogue:
         found = [o for o in self.outlets if o.name == name and schema in ("", o.dataflow)]
         asked = f"{schema}.{name}" if schema else name
         if not found:
-            known = ", ".join(sorted(_full(outlet) for outlet in self.outlets)) or "none"
+            known = ", ".join(sorted(outlet.full_name for outlet in self.outlets)) or "none"
             raise QueryRefused(
                 f"there is no table {asked}",
                 hint=f"The tables are: {known}.",
@@ -29,10 +29,6 @@ class Catalogue:
         if len(found) > 1:
             raise QueryRefused(
                 f"the table {asked} is in {len(found)} dataflows",
-                hint=f"Write one of: {', '.join(_full(outlet) for outlet in found)}.",
+                hint=f"Write one of: {', '.join(outlet.full_name for outlet in found)}.",
             )
         return found[0]
-
-
-def _full(outlet: Outlet) -> str:
-    return f"{outlet.dataflow}.{outlet.name}"

@@ -53,7 +53,7 @@ def rights_of(routine: Routine, dataflow: Dataflow) -> Rights:
     }
     kind = {Procedure: "procedure", Trigger: "trigger", Call: "call"}[type(routine)]
     return Rights(
-        f"{kind} {routine.dataflow}.{routine.name}",
+        f"{kind} {routine.full_name}",
         frozenset(written | private | {table.name for table in routine.reads}),
         frozenset(written),
         {id(thing): thing for thing in gives},

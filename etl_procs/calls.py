@@ -128,15 +128,13 @@ class Caller:
         except Aborted as error:
             raise Aborted(error.what, hint=NOTHING_KEPT) from error
         except Exception as error:
-            raise blamed(f"{_named(call)} failed", error, [call.body], NOTHING_KEPT) from error
+            raise blamed(
+                f"call {call.full_name} failed", error, [call.body], NOTHING_KEPT
+            ) from error
         finally:
             self._overdue_at = inf
             execution.end()
         return result
-
-
-def _named(call: Call) -> str:
-    return f"call {call.dataflow}.{call.name}"
 
 
 def _arguments(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,10 +142,10 @@ def _arguments(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
     columns = call.arguments
     hint = f"Its arguments: {columns.sql or 'none'}."
     if unknown := sorted(arguments.keys() - set(columns.names)):
-        raise BadCall(f"{_named(call)} has no argument {', '.join(unknown)}", hint=hint)
+        raise BadCall(f"call {call.full_name} has no argument {', '.join(unknown)}", hint=hint)
     complete = {**dict.fromkeys(columns.names), **arguments}
     try:
-        return _fitted(columns, [complete], f"{_named(call)} is given")[0]
+        return _fitted(columns, [complete], f"call {call.full_name} is given")[0]
     except CoreError as error:
         raise BadCall(error.what, hint=hint) from None
 
@@ -155,7 +153,7 @@ def _arguments(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _result(call: Call, rows: Any) -> Result:
     """Check what a body returned: one row, several, or nothing."""
     several = [rows] if isinstance(rows, Mapping) else () if rows is None else rows
-    return _fitted(call.returns, several, f"{_named(call)} returns")
+    return _fitted(call.returns, several, f"call {call.full_name} returns")
 
 
 def _fitted(columns: Columns, rows: Rows, what: str) -> Result:
@@ -167,8 +165,7 @@ def _fitted(columns: Columns, rows: Rows, what: str) -> Result:
 def _repeated(call: Call, key: str, given: Any, arguments: str, result: str) -> Result:
     if arguments != _text(given):
         raise KeyReused(
-            f"the key {key!r} was used for {call.dataflow}.{call.name} with other arguments: "
-            f"{arguments}",
+            f"the key {key!r} was used for {call.full_name} with other arguments: {arguments}",
             hint="A key names one call: give this one another key.",
         )
     kept: Result = json.loads(result)

@@ -277,7 +277,7 @@ class Core:
         for batch in list(pending.all_of(connection, dataflow)):
             takers = plan.consumers.get(batch.stream.name, ())
             if all(done[taker] >= batch.id for taker in takers):
-                what = f"batch {batch.id} of {batch.stream.topic}"
+                what = f"batch {batch.id} of {batch.stream.full_name}"
                 reason = "the procedure that was to take it is gone"
                 at = self._clock.now().isoformat()
                 DeadLetters(connection).add_batch("", batch, reason, 0, at)

@@ -64,7 +64,7 @@ class Committed:
     through: int
     """The last batch that the whole dataflow has done."""
     tuples: int
-    dead_letters: int
+    dead_tuples: int
     staged: int
 
     def with_next(self, other: "Committed") -> "Committed":
@@ -74,6 +74,6 @@ class Committed:
             self.first,
             other.through,
             self.tuples + other.tuples,
-            self.dead_letters + other.dead_letters,
+            self.dead_tuples + other.dead_tuples,
             self.staged + other.staged,
         )

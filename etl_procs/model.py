@@ -13,8 +13,21 @@ from etl_procs.rules import Extent, Rule, Value
 Body = Callable[..., Any]
 
 
+class _Named:
+    """What has a name within a dataflow."""
+
+    __slots__ = ()
+    dataflow: str
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        """Its name, after that of its dataflow."""
+        return f"{self.dataflow}.{self.name}"
+
+
 @dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(_Named):
     """An ordered, append-only sequence of tuples.
 
     A border stream comes from outside, through Kafka, and is cut into batches by a rule. An
@@ -29,7 +42,7 @@ class Stream:
     @property
     def topic(self) -> str:
         """The Kafka topic whose records are a border stream's tuples."""
-        return f"{self.dataflow}.{self.name}"
+        return self.full_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Window(_Named):
     """The recent part of what one procedure puts into it; nobody else sees it."""
 
     dataflow: str
@@ -63,7 +76,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet:
+class Outlet(_Named):
     """Rows on their way to a warehouse table, batch by batch.
 
     Without a key they are appended there. With one, a row replaces the one of the same key.
@@ -80,7 +93,7 @@ Given = Stream | Window | Outlet
 
 
 @dataclass(frozen=True, slots=True)
-class Procedure:
+class Procedure(_Named):
     """User code that runs as one transaction on one atomic batch."""
 
     dataflow: str
@@ -95,7 +108,7 @@ class Procedure:
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
+class Trigger(_Named):
     """User code that runs inside a transaction: when a stream is given tuples, a window slides."""
 
     dataflow: str
@@ -108,7 +121,7 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(_Named):
     """User code that a client runs as a transaction, with arguments and a result."""
 
     dataflow: str

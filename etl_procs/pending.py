@@ -65,8 +65,8 @@ def from_bytes(stream: Stream, batch: int, data: bytes) -> Batch:
     tuples = table.drop_columns(ORIGIN.names)
     if not tuples.schema.equals(stream.columns.arrow):
         raise DefinitionChanged(
-            f"batch {batch} of {stream.topic} is still to be taken, and that stream is declared "
-            "with other columns now",
+            f"batch {batch} of {stream.full_name} is still to be taken, and that stream is "
+            "declared with other columns now",
             hint="Bring the old definition back until the batches in flight are done.",
         )
     return Batch(stream, batch, table=tuples, origin=partial(_position, table.select(ORIGIN.names)))

@@ -17,7 +17,7 @@ from headrace.clock import Clock
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-"""How soon a wish of another process - a dead letter to replay - is seen in a quiet core."""
+"""How soon a dead letter that another process wants to replay is seen in a quiet core."""
 BACKOFF_S_MAX = 10.0
 
 Told = Callable[[Committed], None]
@@ -97,7 +97,7 @@ class Worker:
             self.ask_to_stop()
 
     def _wait_for_work(self) -> None:
-        """Wait for tuples, a batch's deadline, or a look at what others wish."""
+        """Wait for tuples, a batch's deadline, or a look for dead letters to replay."""
         deadline = self._core.deadline()
         most = LOOK_EVERY_S
         if deadline is not None:

@@ -155,7 +155,7 @@ def _drift(connection: Connection, outlet: Outlet) -> list[str]:
     rows = connection.execute(COLUMNS, where)
     there = {str(name): _described(str(type_), bool(required)) for name, type_, required in rows}
     defined = {c.name: _described(TYPES[c.type], c.required) for c in outlet.columns.columns}
-    of = f"{outlet.dataflow}.{outlet.name}"
+    of = outlet.full_name
     if not there:
         return [f"{of} is not a table there"]
     lines = [

@@ -64,7 +64,7 @@ def test_a_batch_commits_all_of_its_effects(shop: Shop) -> None:
     assert shop.ledger() == {"handle": 1}
     assert shop.batch(shop.flow) == 1
     assert (committed.first, committed.through) == (1, 1)
-    assert (committed.tuples, committed.staged, committed.dead_letters) == (2, 2, 0)
+    assert (committed.tuples, committed.staged, committed.dead_tuples) == (2, 2, 0)
 
 
 def test_a_procedure_that_raises_leaves_only_its_dead_letter(shop: Shop) -> None:

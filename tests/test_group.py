@@ -250,7 +250,7 @@ def test_one_of_a_group_that_aborts_rolls_back_alone(chain: Make) -> None:
 
     trial.hooks["first"] = gives_up
     (committed,) = trial.run(trial.source, [(1,)], [(2,)], [(3,)])
-    assert (committed.first, committed.through, committed.dead_letters) == (1, 3, 1)
+    assert (committed.first, committed.through, committed.dead_tuples) == (1, 3, 1)
     (letter,) = trial.letters()
     assert letter.reason == "procedure chain.first aborts: two is too many"
     assert trial.staged(trial.out) == [(1, 1), (3, 3)]

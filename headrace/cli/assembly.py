@@ -153,7 +153,7 @@ class Engine:
                 committed.first,
                 committed.through,
                 committed.tuples,
-                committed.dead_letters,
+                committed.dead_tuples,
                 committed.staged,
             )
 
