@@ -8,16 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from flows import ended
+from shop import Warehoused
 
 from etl_procs import Batch, Dataflow, Transaction, by_punctuation
-from etl_procs.core import Core, core_path
-from etl_procs.reader import Reader
-from headrace import config
-from headrace.clock import SystemClock
-from headrace.crash import CrashPoints
 from migrations import ledger, warehouse
-from migrations.push import Push, Pushed
 
 flow = Dataflow("book")
 entries = flow.stream(
@@ -96,33 +90,19 @@ def in_order(rows: Iterable[tuple[object, ...]]) -> Contents:
     return sorted(rows, key=lambda row: [repr(v + 0.0 if isinstance(v, float) else v) for v in row])
 
 
-class Book:
+class Book(Warehoused):
     """A core with the dataflow, fed by hand."""
 
     def __init__(self, home: Path) -> None:
-        self.home = home
-        path = core_path(home)
-        self.core = Core(path, settings=config.Core(), clock=SystemClock(), crash=CrashPoints())
-        self.core.prepare([flow])
-        self.core.open(flow.name, {entries.name: [0]})
-        self.reader = Reader(path)
+        super().__init__(home, flow)
         self.batches: list[Sequence[Entry]] = []
 
     def commit(self, *batches: Sequence[Entry]) -> None:
         """Commit batches, together in as few groups as it takes."""
-        first = self.core.positions(entries).get(0, 0)
-        for batch in batches:
-            self.batches.append(batch)
-            number = len(self.batches)
-            rows = [(*entry[:-1], int(entry.gone)) for entry in batch]
-            self.core.feed(ended(entries, rows, batch=number, first=first))
-            first += len(batch) + 1
-        committed = self.core.drain()
+        self.batches += batches
+        rows = [[(*entry[:-1], int(entry.gone)) for entry in batch] for batch in batches]
+        committed = self.run(entries, *rows)
         assert not batches or committed[-1].through == len(self.batches)
-
-    def push(self, connection: warehouse.Connection, batches_max: int = 1_000) -> Pushed:
-        push = Push(self.reader, self.core.forget, CrashPoints(), batches_max)
-        return push.run(connection, flow)
 
     def check_main(self, connection: warehouse.Connection) -> None:
         """Make sure that the warehouse holds what its ledger says, and nothing else."""
@@ -130,6 +110,3 @@ class Book:
         done = self.batches[: arrived.batch]
         assert arrived.rows == sum(map(operations, done))
         assert in_order(connection.execute(CONTENTS).fetchall()) == contents(done)
-
-    def close(self) -> None:
-        self.core.close()

@@ -7,19 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flows import ended
+from trial import Trial
 
 from api.catalogue import Catalogue
 from api.cut import Freshness
 from api.island import Island
 from etl_procs.batch import Batch
-from etl_procs.core import Core, core_path
+from etl_procs.core import core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.reader import Reader
 from etl_procs.rules import by_punctuation
 from etl_procs.transaction import Transaction
-from headrace import config
-from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
 from migrations import warehouse
 from migrations.push import Push, Pushed
@@ -41,47 +39,37 @@ def sell(tx: Transaction, batch: Batch) -> None:
     tx.emit(refunds, [{"id": n} for n, price in prices if isinstance(price, float) and price < 0])
 
 
-class Shop:
-    """A core with the dataflow, fed by hand."""
+class Warehoused(Trial):
+    """A core in a data folder of its own, whose outlets are pushed to a warehouse."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, flow: Dataflow) -> None:
+        super().__init__(core_path(home), flow)
         self.home = home
-        self.core = Core(
-            core_path(home), settings=config.Core(), clock=SystemClock(), crash=CrashPoints()
-        )
-        self.core.prepare([flow])
-        self.core.open(flow.name, {orders.name: [0]})
-        self.reader = Reader(core_path(home))
-
-    def sell(self, *sales: Sale) -> None:
-        """Commit one batch."""
-        self.sell_all([sales])
-
-    def sell_all(self, batches: Sequence[Sequence[Sale]]) -> None:
-        """Commit batch after batch."""
-        first = self.core.positions(orders).get(0, 0)
-        with self.reader.snapshot() as snapshot:
-            last = snapshot.batch("shop")
-        for number, batch in enumerate(batches, last + 1):
-            self.core.feed(ended(orders, batch, batch=number, first=first))
-            first += len(batch) + 1
-        committed = self.core.drain()
-        assert not batches or committed[-1].through == last + len(batches)
 
     def a_push(self, batches_max: int = 1_000, *, crash_at: str = "") -> Push:
         return Push(self.reader, self.core.forget, CrashPoints(crash_at), batches_max)
 
     def push(self, connection: warehouse.Connection, batches_max: int = 1_000) -> Pushed:
-        return self.a_push(batches_max).run(connection, flow)
+        return self.a_push(batches_max).run(connection, self.flows[0])
 
-    def staged(self) -> int:
+
+class Shop(Warehoused):
+    """A core with the dataflow, fed by hand."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home, flow)
+
+    def sell(self, *sales: Sale) -> None:
+        """Commit one batch."""
+        self.run(orders, sales)
+
+    def sell_all(self, batches: Sequence[Sequence[Sale]]) -> None:
+        """Commit batch after batch."""
+        self.run(orders, *batches)
+
+    def unsent(self) -> int:
         """Count the rows of `sales` that the core still holds."""
-        with self.reader.snapshot() as snapshot:
-            through = snapshot.batch("shop")
-            return sum(rows.num_rows for rows in snapshot.staged(sales, after=0, through=through))
-
-    def close(self) -> None:
-        self.core.close()
+        return len(self.staged(sales))
 
 
 def island_over(

@@ -38,7 +38,7 @@ def test_a_push_moves_every_row_once_and_the_core_forgets_it(
 ) -> None:
     store.sell_all([[(1, 1.5, "a"), (2, -2.0, None)], [(3, None, "")]])
     assert store.push(connection) == Pushed("shop", 0, 2, 4, more=False)
-    assert store.staged() == 0
+    assert store.unsent() == 0
     assert store.push(connection) == Pushed("shop", 2, 2, 0, more=False)
     assert rows(connection) == [(1, 1.5, "a"), (2, -2.0, None), (3, None, "")]
     assert rows(connection, "SELECT id FROM shop.refunds") == [(2,)]
@@ -94,7 +94,7 @@ def test_a_push_killed_at_any_point_is_completed_by_the_next(
     store.push(connection)
     assert rows(connection) == [(number, -number, str(number)) for number in range(1, 5)]
     assert rows(connection, "SELECT id FROM shop.refunds ORDER BY id") == [(1,), (2,), (3,), (4,)]
-    assert store.staged() == 0
+    assert store.unsent() == 0
     assert ledger.read(connection, ["shop"])["shop"].rows == 8
 
 
@@ -124,7 +124,7 @@ def test_a_failed_push_leaves_neither_rows_nor_ledger(
         store.push(connection)
     assert rows(connection) == []
     assert ledger.read(connection, ["shop"])["shop"].batch == 0
-    assert store.staged() == 1
+    assert store.unsent() == 1
 
 
 def test_a_push_does_not_wait_for_ever_behind_a_forgotten_transaction(
@@ -152,7 +152,7 @@ def test_two_pushers_at_once_move_every_row_once(
     def push_until_done() -> None:
         try:
             with warehouse.connect(warehouse_url, application="test") as own:
-                while not done.is_set() or store.staged():
+                while not done.is_set() or store.unsent():
                     store.push(own, batches_max=3)
         except BaseException as error:  # noqa: BLE001 - shown by the assertion below
             failures.append(error)
@@ -184,7 +184,7 @@ def test_another_core_may_not_feed_the_same_tables(
     other.sell_all([[(2, 1.0, None)], [(3, 1.0, None)]])
     with pytest.raises(LedgerMismatch, match="is fed by the core"):
         other.push(connection)
-    assert other.staged() == 2
+    assert other.unsent() == 2
     assert len(rows(connection)) == 1
     other.close()
 
