@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from etl_procs.measured import Measured
@@ -114,35 +115,37 @@ def _measured(found: Measured) -> list[Metric]:
     ]
 
 
-def _gauge(name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Metric:
-    return Metric(name, "gauge", text, [("", labels, value) for labels, value in samples])
+def _plain(kind: str, name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Metric:
+    return Metric(name, kind, text, [("", labels, value) for labels, value in samples])
 
 
-def _counter(name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Metric:
-    return Metric(name, "counter", text, [("", labels, value) for labels, value in samples])
+_gauge, _counter = partial(_plain, "gauge"), partial(_plain, "counter")
 
 
 def _histogram(name: str, text: str, found: Iterable[tuple[Labels, Mapping[str, Any]]]) -> Metric:
     samples: list[Sample] = []
-    for labels, histogram in found:
-        below = 0
-        for bound in BOUNDS[:-1]:  # the last one has no end
-            below += histogram["buckets"].get(bound, 0)
-            samples.append(("_bucket", {**labels, "le": bound}, below))
-        samples.append(("_bucket", {**labels, "le": "+Inf"}, histogram["count"]))
-        samples.append(("_sum", labels, histogram["sum_s"]))
-        samples.append(("_count", labels, histogram["count"]))
+    for labels, of in found:
+        buckets = [(bound, of["buckets"].get(bound, 0)) for bound in BOUNDS[:-1]]  # one has no end
+        samples += _buckets(labels, buckets, of["count"], of["sum_s"])
     return Metric(name, "histogram", text, samples)
 
 
 def _sizes(sizes: Mapping[str, int], batches: int) -> Metric:
-    samples: list[Sample] = []
-    below = 0
-    for size in sorted(sizes, key=int):
-        below += sizes[size]
-        samples.append(("_bucket", {"le": size}, below))
-    samples += [("_bucket", {"le": "+Inf"}, below), ("_sum", {}, batches), ("_count", {}, below)]
+    buckets = sorted(sizes.items(), key=lambda item: int(item[0]))
+    samples = list(_buckets({}, buckets, sum(sizes.values()), batches))
     return Metric("group_batches", "histogram", "Batches that committed together.", samples)
+
+
+def _buckets(
+    labels: Labels, buckets: Iterable[tuple[str, int]], count: int, total: float
+) -> Iterator[Sample]:
+    below = 0
+    for bound, held in buckets:
+        below += held
+        yield "_bucket", {**labels, "le": bound}, below
+    yield "_bucket", {**labels, "le": "+Inf"}, count
+    yield "_sum", labels, total
+    yield "_count", labels, count
 
 
 def _by_flow(found: Mapping[str, float]) -> list[tuple[Labels, float]]:

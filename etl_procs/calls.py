@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from etl_procs.access import Access, rights_of
+from etl_procs.access import Access
 from etl_procs.batch import tuples_of
 from etl_procs.columns import Columns
 from etl_procs.dataflow import Dataflow
@@ -69,11 +69,6 @@ class Caller:
         )
         self._lock = threading.Lock()
         self._plans = {name: Plan(dataflow) for name, dataflow in dataflows.items()}
-        self._rights = {
-            id(call): rights_of(call, dataflow)
-            for dataflow in dataflows.values()
-            for call in dataflow.calls.values()
-        }
 
     def call(
         self, dataflow: str, name: str, arguments: Mapping[str, Any], *, key: str = ""
@@ -117,8 +112,9 @@ class Caller:
         return call
 
     def _run(self, connection: sqlite3.Connection, call: Call, given: Mapping[str, Any]) -> Result:
-        execution = Execution(self._plans[call.dataflow], connection, self._access, 0, {})
-        transaction = Transaction(connection, self._access, self._rights[id(call)], execution)
+        plan = self._plans[call.dataflow]
+        execution = Execution(plan, connection, self._access, 0, {})
+        transaction = Transaction(connection, self._access, plan.rights[call.name], execution)
         self._overdue_at = self._clock.monotonic() + self._statement_ms_max / 1000
         try:
             rows = call.body(transaction, **given)

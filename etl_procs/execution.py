@@ -16,7 +16,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.errors import OF_THE_MACHINE, CoreError, primary_code
 from etl_procs.fitting import Fitter, Part, Rows
 from etl_procs.graph import Unit, consumers, reached_by, units
-from etl_procs.model import Given, Outlet, Procedure, Stream, Trigger, Window
+from etl_procs.model import Given, Outlet, Routine, Stream, Trigger, Window
 from etl_procs.rules import LastBatches
 from etl_procs.staging import Staged
 from etl_procs.transaction import OVER, Transaction
@@ -29,9 +29,10 @@ class Plan:
         self.dataflow = dataflow
         self.units = units(dataflow)
         self.consumers = consumers(dataflow)
-        routines: list[Procedure | Trigger] = [
+        routines: list[Routine] = [
             *dataflow.procedures.values(),
             *dataflow.triggers.values(),
+            *dataflow.calls.values(),
         ]
         self.rights = {routine.name: rights_of(routine, dataflow) for routine in routines}
         self.windows = {w.name: windows.table_for(w) for w in dataflow.windows.values()}

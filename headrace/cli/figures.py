@@ -16,17 +16,17 @@ from headrace.errors import HeadraceError
 from headrace.local import lock
 from headrace.local.home import Home
 
-HEADER = (
-    "dataflow",
-    "batch",
-    "batches/s",
-    "aborts",
-    "dead batches",
-    "waiting",
-    "oldest",
-    "watermark",
-    "dead letters",
+COLUMNS = (
+    ("batch", "batch", "{:,}"),
+    ("batches/s", "batches_per_s", "{:,.1f}"),
+    ("aborts", "aborts", "{:,}"),
+    ("dead batches", "dead_batches", "{:,}"),
+    ("waiting", "waiting_tuples", "{:,}"),
+    ("oldest", "oldest_s", "{:.1f} s"),
+    ("watermark", "watermark", "{}"),
+    ("dead letters", "dead_letters", "{:,}"),
 )
+"""The table for people: its head, the field of FlowView, and how that is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,9 @@ class CoreView:
 
     def lines(self) -> list[str]:
         """Write it as a table for people, and a line that says of when it is."""
-        rows = [_row(name, flow) for name, flow in self.dataflows.items()]
-        table = laid_out(HEADER, rows, right=range(1, len(HEADER))) if rows else []
+        head = ("dataflow", *(title for title, _, _ in COLUMNS))
+        rows = [_row(name, asdict(flow)) for name, flow in self.dataflows.items()]
+        table = laid_out(head, rows, right=range(1, len(head))) if rows else []
         return [*table, self._of_when()]
 
     def _of_when(self) -> str:
@@ -136,19 +137,6 @@ def _of(name: str, by_unit: Mapping[str, int]) -> int:
     return sum(count for unit, count in by_unit.items() if unit.partition(".")[0] == name)
 
 
-def _row(name: str, flow: FlowView) -> tuple[str, ...]:
-    def shown(value: float | None, form: str = ",") -> str:
-        return "-" if value is None else format(value, form)
-
-    oldest = "-" if flow.oldest_s is None else f"{flow.oldest_s:.1f} s"
-    return (
-        name,
-        shown(flow.batch),
-        shown(flow.batches_per_s, ",.1f"),
-        shown(flow.aborts),
-        shown(flow.dead_batches),
-        shown(flow.waiting_tuples),
-        oldest,
-        shown(flow.watermark, ""),
-        shown(flow.dead_letters),
-    )
+def _row(name: str, flow: Mapping[str, Any]) -> tuple[str, ...]:
+    found = [(flow[field], form) for _, field, form in COLUMNS]
+    return (name, *("-" if value is None else form.format(value) for value, form in found))
