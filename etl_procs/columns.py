@@ -33,11 +33,7 @@ class Type(Enum):
     @property
     def arrow(self) -> pa.DataType:
         """Name Arrow's type for it; integers have 64 bits everywhere."""
-        return {
-            Type.INTEGER: pa.int64(),
-            Type.REAL: pa.float64(),
-            Type.TEXT: pa.string(),
-        }[self]
+        return {"INTEGER": pa.int64(), "REAL": pa.float64(), "TEXT": pa.string()}[self.value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +111,11 @@ def parse_table(sql: str, of: str) -> Columns:
             hint="Write them as in CREATE TABLE: 'phone TEXT NOT NULL, contestant INTEGER'; "
             f"types are {', '.join(t.value for t in Type)}.",
         ) from error
-    return Columns(
-        sql=sql,
-        columns=tuple(
-            Column(name=check_name(name, of), type=_type(of, name, type_), required=bool(nn or pk))
-            for name, type_, nn, pk in described
-        ),
-    )
+    columns = [
+        Column(check_name(name, of), _type(of, name, type_), required=bool(not_null or pk))
+        for name, type_, not_null, pk in described
+    ]
+    return Columns(sql, tuple(columns))
 
 
 def parse_tuple(sql: str, of: str) -> Columns:

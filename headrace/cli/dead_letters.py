@@ -206,7 +206,7 @@ def _content(letter: "DeadLetter") -> str:
 
 def _described(letter: "DeadLetter", others: Sequence[int], lines: int) -> list[str]:
     """Write everything about one letter; of a batch, its first tuples."""
-    facts = [
+    facts: list[tuple[str, object]] = [
         ("dead letter", f"{letter.id}, a {_what(letter)}"),
         ("from", _place(letter)),
         ("batch", letter.batch),
@@ -222,10 +222,7 @@ def _described(letter: "DeadLetter", others: Sequence[int], lines: int) -> list[
         facts.append(("columns", letter.fields))
     if letter.value is not None:
         facts.append(("bytes", letter.value.decode("utf-8", errors="backslashreplace")))
-    width = max(len(name) for name, _ in facts)
-    # As a table of one column would show them: control characters are written as escapes.
-    shown = [f"{name.ljust(width)}  {laid_out([''], [[value]])[2]}" for name, value in facts]
-    return [*shown, *_tuples(letter, lines)]
+    return [*laid_out(("", ""), facts)[2:], *_tuples(letter, lines)]
 
 
 def _tuples(letter: "DeadLetter", lines: int) -> list[str]:
@@ -233,11 +230,10 @@ def _tuples(letter: "DeadLetter", lines: int) -> list[str]:
     if not rows:
         return []
     names = [name for name in rows[0] if not name.startswith("_")]
-    table = laid_out(
-        ("position", *names), [(_position(row), *(row[name] for name in names)) for row in rows]
-    )
+    cells = [(_position(row), *(row[name] for name in names)) for row in rows]
     more = letter.row_count - len(rows)
-    return ["", *table, *([f"... and {more} more: -n {letter.row_count}"] if more else [])]
+    said = [f"... and {more} more: -n {letter.row_count}"] if more else []
+    return ["", *laid_out(("position", *names), cells), *said]
 
 
 def _position(row: dict[str, Any]) -> str:
