@@ -66,10 +66,12 @@ REPLAY = "UPDATE headrace_dead_letters SET replay = :replay WHERE id = :id"
 
 REPLAY_WAITS = "SELECT 1 FROM headrace_dead_letters WHERE replay AND dataflow = :dataflow"
 
+# SQLite would look through all letters for the first by id: 35 ms of each group, with 100,000.
 NEXT_REPLAY = """\
-SELECT * FROM headrace_dead_letters
+SELECT * FROM headrace_dead_letters INDEXED BY headrace_replays
 WHERE replay AND (dataflow, unit, batch, data IS NULL) = (
-    SELECT dataflow, unit, batch, data IS NULL FROM headrace_dead_letters
+    SELECT dataflow, unit, batch, data IS NULL
+    FROM headrace_dead_letters INDEXED BY headrace_replays
     WHERE replay AND dataflow = :dataflow ORDER BY id LIMIT 1)
 ORDER BY id"""
 

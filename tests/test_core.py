@@ -44,10 +44,6 @@ class Shop(Trial):
     def kept(self) -> list[tuple[object, ...]]:
         return self.query("SELECT * FROM shop_kept ORDER BY id")
 
-    def only_reason(self) -> str:
-        (reason,) = self.reasons()
-        return reason
-
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:

@@ -50,10 +50,6 @@ class Counter(Trial):
     def totals(self) -> list[tuple[object, ...]]:
         return self.query("SELECT * FROM totals ORDER BY id")
 
-    def only_reason(self) -> str:
-        (reason,) = self.reasons()
-        return reason
-
 
 @pytest.fixture
 def counter(tmp_path: Path) -> Iterator[Counter]:

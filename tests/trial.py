@@ -151,6 +151,10 @@ class Trial:
     def reasons(self) -> list[str]:
         return [letter.reason for letter in self.letters()]
 
+    def only_reason(self) -> str:
+        (reason,) = self.reasons()
+        return reason
+
     def state(self) -> dict[str, Any]:
         """Give all that can be seen, apart from who holds the core and how batches were grouped."""
         schema = self.query("SELECT name FROM sqlite_schema WHERE type = 'table'")
