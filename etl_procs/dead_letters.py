@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
 
@@ -59,8 +59,16 @@ WHERE (:dataflow = '' OR dataflow = :dataflow) AND instr(reason, :reason) ORDER 
 
 # A unit gives up a batch of each stream that it takes: together they are what it failed with.
 TOGETHER = """\
-SELECT id FROM headrace_dead_letters
-WHERE dataflow = :dataflow AND unit = :unit AND batch = :batch AND data IS NOT NULL ORDER BY id"""
+SELECT id FROM headrace_dead_letters WHERE id = :id
+UNION
+SELECT other.id FROM headrace_dead_letters AS one
+JOIN headrace_dead_letters AS other USING (dataflow, unit, batch)
+WHERE one.id = :id AND unit <> '' AND one.data IS NOT NULL AND other.data IS NOT NULL
+ORDER BY id"""
+
+# Without what it holds: many are asked for while others wait to write.
+WHOSE = """\
+SELECT dataflow, unit, reason, data IS NOT NULL FROM headrace_dead_letters WHERE id = :id"""
 
 REPLAY = "UPDATE headrace_dead_letters SET replay = :replay WHERE id = :id"
 
@@ -181,9 +189,7 @@ class DeadLetters:
     def find(self, number: int) -> DeadLetter:
         """Give one, or refuse a number that is none's."""
         found = self._connection.execute(ONE, {"id": number}).fetchone()
-        if found is None:
-            raise _unknown(number)
-        return DeadLetter(*found)
+        return DeadLetter(*(found or _unknown(number)))
 
     def size(self) -> int:
         """Tell the bytes that all of them take."""
@@ -204,12 +210,10 @@ class DeadLetters:
         of = {"dataflow": dataflow, "reason": reason}
         return [number for (number,) in self._connection.execute(CHOSEN, of)]
 
-    def together(self, letter: DeadLetter) -> list[int]:
+    def together(self, number: int) -> list[int]:
         """Name those that one unit gave up in one batch, this one among them."""
-        if not (letter.is_batch and letter.unit):
-            return [letter.id]
-        of = {"dataflow": letter.dataflow, "unit": letter.unit, "batch": letter.batch}
-        return [number for (number,) in self._connection.execute(TOGETHER, of)]
+        found = self._connection.execute(TOGETHER, {"id": number})
+        return [other for (other,) in found] or _unknown(number)
 
     def replay(self, numbers: Iterable[int], *, where_possible: bool = False) -> list[int]:
         """Let the engine run letters again, as the next batch of their dataflow; name them.
@@ -224,31 +228,29 @@ class DeadLetters:
         return _each(self._drop, numbers, where_possible)
 
     def _replay(self, number: int) -> list[int]:
-        letter = self.find(number)
+        found = self._connection.execute(WHOSE, {"id": number}).fetchone()
+        dataflow, unit, reason, is_batch = found or _unknown(number)
         of = f"dead letter {number} cannot run again: "
-        if not letter.unit:
+        if not unit:
             raise Refused(
-                of + letter.reason,
+                of + reason,
                 hint="Nobody takes this batch any more: look at it, and drop it."
-                if letter.is_batch
+                if is_batch
                 else "It did not decode. Produce it again as it should be, and drop this one.",
             )
-        gone = set(letter.unit.split("+")) - ledger.done(self._connection, letter.dataflow).keys()
+        gone = set(unit.split("+")) - ledger.done(self._connection, dataflow).keys()
         if gone:
             raise Refused(
-                f"{of}dataflow {letter.dataflow} has no procedure {', '.join(sorted(gone))} "
-                "any more",
-                hint=f"Dataflow {letter.dataflow} would have to declare it again; or drop the "
-                "letter.",
+                f"{of}dataflow {dataflow} has no procedure {', '.join(sorted(gone))} any more",
+                hint=f"Dataflow {dataflow} would have to declare it again; or drop the letter.",
             )
-        together = self.together(letter)
+        together = self.together(number)
         self._connection.executemany(REPLAY, [{"id": id, "replay": 1} for id in together])
         return together
 
     def _drop(self, number: int) -> list[int]:
-        if self._connection.execute(DROP, {"id": number}).rowcount == 0:
-            raise _unknown(number)
-        return [number]
+        gone = self._connection.execute(DROP, {"id": number})
+        return [number] if gone.rowcount else _unknown(number)
 
     def rename(self, dataflow: str, was: str, now: str) -> None:
         """Give a procedure's letters to the same one under its new name."""
@@ -291,8 +293,8 @@ def _each(
     return sorted(done)
 
 
-def _unknown(number: int) -> Refused:
-    return Refused(
+def _unknown(number: int) -> NoReturn:
+    raise Refused(
         f"there is no dead letter {number}",
         hint="`headrace dead-letters list` shows those that there are.",
     )

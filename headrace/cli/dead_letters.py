@@ -76,7 +76,7 @@ def _show(context: Context) -> Exit:
     """Show all that is known of one."""
     with _reading(context) as letters:
         letter = letters.find(context.arguments.ids[0])
-        others = [number for number in letters.together(letter) if number != letter.id]
+        others = [number for number in letters.together(letter.id) if number != letter.id]
     if context.arguments.json:
         print(json.dumps(_as_json(letter), ensure_ascii=False))
     else:
@@ -112,15 +112,10 @@ def _replay(context: Context) -> Exit:
 def _drop(context: Context) -> Exit:
     """Delete letters for good, after asking."""
     arguments = context.arguments
-    first: list[DeadLetter] = []  # as many as are shown
-    given_up: set[int] = set()
     with _reading(context) as letters:
         wanted = _wanted(context, letters)
-        for number in wanted:
-            letter = letters.find(number)
-            given_up.update(letters.together(letter))
-            if len(first) < LINES:
-                first.append(letter)
+        first = [letters.find(number) for number in wanted[:LINES]]
+        given_up = {other for number in wanted for other in letters.together(number)}
     if not wanted:
         print("There is no such dead letter.")
         return Exit.OK
