@@ -1,8 +1,7 @@
 """Calls: what clients may have the core do, one transaction each."""
 
 import inspect
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,7 +13,8 @@ from api.guard import KEYED
 from api.line import Line
 from api.problem import JSON, problems
 from api.values import dump, to_json
-from etl_procs.calls import KEY_LENGTH_MAX, Caller, Result
+from etl_procs.callers import Callers
+from etl_procs.calls import KEY_LENGTH_MAX, Result
 from etl_procs.columns import Column
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Call
@@ -57,13 +57,11 @@ class ResultOut(BaseModel):
 
 
 class Calls:
-    """The calls of the loaded dataflows on one core, which is opened when the first is made."""
+    """The calls of the loaded dataflows."""
 
-    def __init__(self, dataflows: Mapping[str, Dataflow], opening: Callable[[], Caller]) -> None:
+    def __init__(self, dataflows: Mapping[str, Dataflow], callers: Callers) -> None:
         self._dataflows = dataflows
-        self._opening = opening
-        self._lock = threading.Lock()
-        self._caller: Caller | None = None
+        self._callers = callers
 
     def described(self) -> CallsOut:
         """List them, with their arguments and results."""
@@ -72,20 +70,11 @@ class Calls:
 
     def make(self, dataflow: str, name: str, arguments: Mapping[str, Any], key: str) -> Result:
         """Make one; with a key, at most once."""
-        return self._opened().call(dataflow, name, arguments, key=key)
+        return self._callers.call(dataflow, name, arguments, key=key)
 
     def close(self) -> None:
-        """Close the core's file, if it is open."""
-        with self._lock:
-            if self._caller is not None:
-                self._caller.close()
-                self._caller = None
-
-    def _opened(self) -> Caller:
-        with self._lock:
-            if self._caller is None:
-                self._caller = self._opening()
-            return self._caller
+        """Close the cores' files."""
+        self._callers.close()
 
 
 def router(calls: Calls) -> APIRouter:

@@ -11,6 +11,7 @@ class Catalogue:
     """The outlets of the loaded dataflows."""
 
     def __init__(self, dataflows: Mapping[str, Dataflow]) -> None:
+        self.dataflows = dataflows
         self.outlets = tuple(
             outlet for dataflow in dataflows.values() for outlet in dataflow.outlets.values()
         )

@@ -1,25 +1,32 @@
 """The cut: one consistent point over core and warehouse, and what each side gives to it.
 
-The core's snapshot is opened first, then the warehouse's, and of what is staged only the batches
-after the warehouse's ledger are taken. A push in between is seen by the second snapshot: what it
-moved comes from the warehouse, whose ledger says so, and whatever the core has forgotten had
-arrived there before. No locks, and each row, or each key's last operation, exactly once.
+The cores' snapshots are opened first, then the warehouse's, and of what is staged in a core only
+the batches after the warehouse's ledger are taken. A push in between is seen by the later one:
+what it moved comes from the warehouse, whose ledger says so, and whatever the core has forgotten
+had arrived there before. So each row, or each key's last operation, is there exactly once.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 import psycopg
 from psycopg import IsolationLevel
 
 from api.errors import NotReady
+from etl_procs import reader
+from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
-from etl_procs.reader import Reader, Snapshot
+from etl_procs.reader import Snapshot
+from etl_procs.store import make_durable
 from migrations import ledger, staged
 from migrations.errors import LedgerMismatch
 from migrations.warehouse import Connection
+
+Flows = Mapping[str, Dataflow]
 
 
 class Freshness(Enum):
@@ -33,7 +40,7 @@ class Freshness(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One point: each dataflow's batch, and the tables that hold what is staged of it.
+    """One point: each partition's batch, and the tables that hold what is staged of an outlet.
 
     For an outlet with a key such a table holds operations: see `migrations.staged`.
     """
@@ -43,48 +50,50 @@ class Cut:
 
 
 @contextmanager
-def of_main(connection: Connection, outlets: Sequence[Outlet]) -> Iterator[Cut]:
+def of_main(connection: Connection, outlets: Sequence[Outlet], flows: Flows) -> Iterator[Cut]:
     """Open the warehouse's state on `connection`, until the block ends."""
-    with _warehouse_snapshot(connection, outlets) as arrived:
-        yield Cut({dataflow: row.batch for dataflow, row in arrived.items()})
+    with _warehouse_snapshot(connection, outlets, flows) as arrived:
+        yield Cut({flows[name].place(p): row.batch for (name, p), row in arrived.items()})
 
 
 @contextmanager
-def of_staged(connection: Connection, outlets: Sequence[Outlet], reader: Reader) -> Iterator[Cut]:
-    """Open the state of core and warehouse together on `connection`, until the block ends."""
-    with ExitStack() as core:
-        snapshot = core.enter_context(reader.snapshot())
+def of_staged(
+    connection: Connection, outlets: Sequence[Outlet], flows: Flows, paths: Sequence[Path]
+) -> Iterator[Cut]:
+    """Open the state of the cores, by partition, and the warehouse together on `connection`,
+    until the block ends.
+    """
+    most = max((flows[outlet.dataflow].partitions for outlet in outlets), default=1)
+    with ExitStack() as cores:
+        snapshots = cores.enter_context(reader.cut(paths[:most]))
         # Made before the transaction, which may write into temporary tables and not make them.
-        tables = _staged_tables(connection, snapshot, outlets)
-        with _warehouse_snapshot(connection, outlets) as arrived:
-            as_of = {}
-            for dataflow, row in arrived.items():
-                _check_core(dataflow, row, snapshot)
-                as_of[dataflow] = max(row.batch, snapshot.batch(dataflow))
-            if any(batch > arrived[dataflow].batch for dataflow, batch in as_of.items()):
-                reader.make_durable()  # the core must not lose what an answer tells
+        tables = _staged_tables(connection, snapshots, outlets, flows)
+        with _warehouse_snapshot(connection, outlets, flows) as arrived:
+            as_of, ranges = {}, defaultdict(list)
+            for (name, partition), row in arrived.items():
+                snapshot = snapshots[partition]
+                _check_core(flows[name].place(partition), row, snapshot)
+                through = max(row.batch, snapshot.batch(name))
+                as_of[flows[name].place(partition)] = through
+                if through > row.batch:
+                    make_durable(paths[partition])  # no core must lose what an answer tells
+                    ranges[name].append(staged.Range(snapshot, after=row.batch, through=through))
             filled = {
                 outlet: name
                 for outlet, name in tables.items()
-                if staged.copy(
-                    connection,
-                    snapshot,
-                    outlet,
-                    staged.temporary(name),
-                    after=arrived[outlet.dataflow].batch,
-                    through=as_of[outlet.dataflow],
-                )
+                if staged.copy(connection, outlet, staged.temporary(name), *ranges[outlet.dataflow])
             }
-            core.close()  # a long query must not keep the core from clearing its log
+            cores.close()  # a long query must not keep a core from clearing its log
             yield Cut(as_of, filled)
 
 
 def _staged_tables(
-    connection: Connection, snapshot: Snapshot, outlets: Sequence[Outlet]
+    connection: Connection, snapshots: Sequence[Snapshot], outlets: Sequence[Outlet], flows: Flows
 ) -> dict[Outlet, str]:
     tables = {}
     for number, outlet in enumerate(outlets):
-        if snapshot.waiting(outlet.dataflow):
+        of_flow = snapshots[: flows[outlet.dataflow].partitions]
+        if any(snapshot.waiting(outlet.dataflow) for snapshot in of_flow):
             name = f"staged_{number}"
             with _not_ready(outlet.dataflow):
                 staged.create(connection, outlet, staged.temporary(name))
@@ -94,25 +103,26 @@ def _staged_tables(
 
 @contextmanager
 def _warehouse_snapshot(
-    connection: Connection, outlets: Sequence[Outlet]
-) -> Iterator[dict[str, ledger.Migrated]]:
+    connection: Connection, outlets: Sequence[Outlet], flows: Flows
+) -> Iterator[dict[tuple[str, int], ledger.Migrated]]:
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     connection.read_only = True
     with connection.transaction():
-        dataflows = sorted({outlet.dataflow for outlet in outlets})
-        with _not_ready(", ".join(dataflows)):
+        names = sorted({outlet.dataflow for outlet in outlets})
+        with _not_ready(", ".join(names)):
             # The first query fixes the snapshot: rows and ledger are seen as they are now.
-            arrived = ledger.read(connection, dataflows) if dataflows else {}
-        for dataflow in dataflows:
-            if dataflow not in arrived:
-                raise _unprepared(dataflow)
-        yield arrived
+            arrived = ledger.read(connection, names) if names else {}
+        wanted = [(name, p) for name in names for p in range(flows[name].partitions)]
+        for name, partition in wanted:
+            if (name, partition) not in arrived:
+                raise _unprepared(name)
+        yield {place: arrived[place] for place in wanted}
 
 
-def _check_core(dataflow: str, row: ledger.Migrated, snapshot: Snapshot) -> None:
+def _check_core(place: str, row: ledger.Migrated, snapshot: Snapshot) -> None:
     if not row.fed_by(snapshot.core_id):
         raise LedgerMismatch(
-            f"the warehouse's {dataflow} is fed by the core {row.core}, and the core here is "
+            f"the warehouse's {place} is fed by the core {row.core}, and the core here is "
             f"{snapshot.core_id}: their batches do not continue each other",
             hint="Ask with freshness main; or point warehouse.url and home at a warehouse and a "
             "data folder that belong together.",

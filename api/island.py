@@ -9,6 +9,7 @@ outlet with a key, the last operation of each key, in place of main's row of tha
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
@@ -47,7 +48,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Rows, and the batch of each dataflow that they are as of."""
+    """Rows, and the batch of each dataflow, or of each of its partitions, that they are as of."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -57,10 +58,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """Answers queries over one warehouse and the core that feeds it. Safe to share by threads."""
+    """Answers queries over one warehouse and the cores that feed it. Safe to share by threads."""
 
     url: str = field(repr=False)  # it holds a password
-    reader: Reader
+    cores: Sequence[Path]
+    """The core of each partition."""
     catalogue: Catalogue
     timeout_ms: int
     rows_max: int
@@ -77,16 +79,17 @@ class Island:
             raise QueryRefused("the query is nested too deeply", hint="Flatten it.") from error
 
     def check_core(self) -> None:
-        """Raise what keeps the core from being read."""
-        with self.reader.snapshot():
-            pass
+        """Raise what keeps a core from being read."""
+        for path in self.cores:
+            with Reader(path).snapshot():
+                pass
 
     def check_warehouse(self) -> None:
         """Raise what keeps the warehouse from answering: it is away, or has no tables yet."""
         with (
             translated("asking the warehouse"),
             self._connection() as connection,
-            cut.of_main(connection, self.catalogue.outlets),
+            cut.of_main(connection, self.catalogue.outlets, self.catalogue.dataflows),
         ):
             pass
 
@@ -102,9 +105,9 @@ class Island:
     ) -> AbstractContextManager[Cut]:
         match freshness:
             case Freshness.MAIN:
-                return cut.of_main(connection, outlets)
+                return cut.of_main(connection, outlets, self.catalogue.dataflows)
             case Freshness.STAGED:
-                return cut.of_staged(connection, outlets, self.reader)
+                return cut.of_staged(connection, outlets, self.catalogue.dataflows, self.cores)
 
     def _run(
         self, connection: Connection, text: str

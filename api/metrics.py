@@ -1,8 +1,9 @@
 """Metrics: what the engine measures and the core holds, in the text format of Prometheus."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from etl_procs.measured import Measured
@@ -40,38 +41,53 @@ class Metric:
 
 
 class Figures:
-    """Where the figures come from: the core's committed state, and an engine if one lives."""
+    """Where the figures come from: the cores' committed state, and an engine if one lives."""
 
-    def __init__(self, reader: Reader, living: Callable[[], Measured | None]) -> None:
-        self._reader = reader
+    def __init__(
+        self, cores: Sequence[Path], living: Callable[[], Sequence[Measured | None]]
+    ) -> None:
+        self._cores = cores
         self._living = living
 
     def text(self) -> str:
         """Give all of them, as they are now. What a dead engine has left is not among them."""
-        found = self._living()
-        metrics = [_gauge("up", "Whether an engine runs and measures.", [({}, found is not None)])]
-        metrics += self._held()
-        if found is not None:
-            metrics += _measured(found)
+        living = self._living()
+        up = bool(living) and None not in living
+        metrics = [_gauge("up", "Whether an engine runs and measures.", [({}, up)])]
+        by_core = [_held(path) for path in self._cores]
+        metrics += _of_all(by_core)
+        metrics += _of_all([[] if found is None else _measured(found) for found in living])
         return "\n".join(line for metric in metrics for line in metric.lines()) + "\n"
 
-    def _held(self) -> list[Metric]:
-        """Give what the core holds, whether or not an engine runs."""
-        try:
-            with self._reader.snapshot() as snapshot:
-                batches, dead = snapshot.batches(), snapshot.dead_letters.counts()
-                staged = {name: snapshot.waiting(name) for name in batches}
-        except NotRunning:
-            return []
-        dead = {**dict.fromkeys(batches, (0, 0)), **dead}
-        letters = {name: count for name, (count, _) in dead.items()}
-        tuples = {name: count for name, (_, count) in dead.items()}
-        return [
-            _gauge("last_batch", "The last batch that is committed.", _by_flow(batches)),
-            _gauge("staged_rows", "Rows that wait for the warehouse.", _by_flow(staged)),
-            _gauge("dead_letters", "Dead letters that the core holds.", _by_flow(letters)),
-            _gauge("dead_letter_tuples", "Tuples in those dead letters.", _by_flow(tuples)),
-        ]
+
+def _of_all(cores: Sequence[Sequence[Metric]]) -> Iterable[Metric]:
+    """Put the metrics of all cores together, each sample with the partition it is of."""
+    together: dict[str, Metric] = {}
+    for partition, metrics in enumerate(cores):
+        for metric in metrics:
+            whole = together.setdefault(metric.name, replace(metric, samples=[]))
+            of = {"partition": str(partition)}
+            whole.samples.extend((what, {**of, **labels}, n) for what, labels, n in metric.samples)
+    return together.values()
+
+
+def _held(path: Path) -> list[Metric]:
+    """Give what a core holds, whether or not an engine runs."""
+    try:
+        with Reader(path).snapshot() as snapshot:
+            batches, dead = snapshot.batches(), snapshot.dead_letters.counts()
+            staged = {name: snapshot.waiting(name) for name in batches}
+    except NotRunning:
+        return []
+    dead = {**dict.fromkeys(batches, (0, 0)), **dead}
+    letters = {name: count for name, (count, _) in dead.items()}
+    tuples = {name: count for name, (_, count) in dead.items()}
+    return [
+        _gauge("last_batch", "The last batch that is committed.", _by_flow(batches)),
+        _gauge("staged_rows", "Rows that wait for the warehouse.", _by_flow(staged)),
+        _gauge("dead_letters", "Dead letters that the core holds.", _by_flow(letters)),
+        _gauge("dead_letter_tuples", "Tuples in those dead letters.", _by_flow(tuples)),
+    ]
 
 
 def _measured(found: Measured) -> list[Metric]:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 
@@ -49,7 +49,7 @@ class _Chunk:
         self.record_bytes = records.nbytes / max(len(records), 1)
         self.cuts = 1
         """Into how many pieces it will be cut, about."""
-        self.runs = _runs(records[PARTITION])
+        self.runs = runs_of(records[PARTITION])
         self.offsets = _integers(records[OFFSET])
         is_bad = records[REASON].is_valid()
         self.bad_at: list[int] = pc.indices_nonzero(is_bad).to_pylist()
@@ -57,15 +57,6 @@ class _Chunk:
         self.good = records.filter(pc.invert(is_bad)) if self.bad_at else records
         self.table = self.good.select(stream.columns.names).cast(stream.columns.arrow)
         self._tuples: list[Tuple] | None = None
-
-    def epochs(self, rule: ByInterval) -> pa.Array:
-        """Give the interval of each record; the least for those that have no event time."""
-        times, length = self.records[rule.column], pa.scalar(rule.length, pa.int64())
-        quotient = pc.divide(times, length)
-        below = pc.less(times, pc.multiply(quotient, length))  # Arrow rounds towards 0
-        floor = pc.subtract(quotient, below.cast(pa.int64()))
-        known = pc.max_element_wise(floor, BEFORE_ALL + 1)
-        return pc.if_else(self.records[REASON].is_valid(), BEFORE_ALL, known).combine_chunks()
 
     def segment(self, epoch: int, partition: int, start: int, end: int) -> "_Segment":
         """Put records of one partition into an epoch."""
@@ -105,6 +96,7 @@ class Backlog:
         """How long a round waits for this stream before its batch is closed by force."""
         self.warns_after = self.time_s if waits else inf
         self._seen = seen
+        self._passed: dict[int, int] = {}
         self._lanes: dict[int, deque[_Segment]] = {lane: deque() for lane in sorted(lanes)}
         self._together = self._lanes.get(ALL, deque())
         self.reached = dict.fromkeys(self._lanes, epoch)
@@ -115,9 +107,12 @@ class Backlog:
     def add(self, arrived: Arrived, now: float) -> None:
         """Keep what is new."""
         new = self._sane(arrived.after(self._seen).tuples.combine_chunks())
-        runs, offsets = _runs(new[PARTITION]), _integers(new[OFFSET])
+        runs, offsets = runs_of(new[PARTITION]), _integers(new[OFFSET])
         self._check(runs, new[OFFSET])
         self._seen.update({partition: offsets[end - 1] + 1 for partition, _, end in runs})
+        for partition, through in arrived.through.items():
+            if through > self._seen.get(partition, 0):
+                self._seen[partition] = self._passed[partition] = through
         records = new if new[MARK].null_count == len(new) else new.filter(new[MARK].is_null())
         chunk = _Chunk(self.stream, records, now)
         for segment in self._divided(chunk, new):
@@ -147,6 +142,16 @@ class Backlog:
         """Show what a batch has, and leave it there."""
         return [s[2] for lane in self._lanes.values() for s in lane if s[0] <= epoch]
 
+    def passed(self) -> dict[int, int]:
+        """Give the positions that no batch will move: nothing of ours lies before them."""
+        return {}
+
+    def move(self, positions: Mapping[int, int]) -> None:
+        """Forget what was passed before the positions that a batch, or nothing else, moves."""
+        for partition, at in positions.items():
+            if self._passed.get(partition, inf) <= at:
+                del self._passed[partition]
+
     def cut(self, id: int, epoch: int, filled: Sequence[Tuple]) -> Input:
         """Take the next batch away."""
         pieces: list[_Piece] = []
@@ -157,6 +162,8 @@ class Backlog:
                 _, partition, piece, positions[partition] = lane.popleft()
                 pieces.append(piece)
                 size += piece[0].record_bytes * (piece[2] - piece[1])
+        if self._passed:
+            self.move(positions)
         self.waiting -= self._sizes.pop(BEFORE_ALL, 0) + self._sizes.get(epoch, 0)
         if self._sizes.pop(epoch, None) is not None and self.ready:
             self.ready -= 1
@@ -189,6 +196,11 @@ class Backlog:
 class Counted(Backlog):
     """A stream cut by count: an epoch has so many records, in the order in which they are read."""
 
+    def passed(self) -> dict[int, int]:
+        """Give the end of what was read where nothing of ours waits: a batch may never come."""
+        waiting = {partition for _, partition, _, _ in self._together}
+        return {p: through for p, through in self._passed.items() if p not in waiting}
+
     def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
         assert isinstance(self.stream.batches, ByCount)
         most, epoch = self.stream.batches.tuples, self.reached[ALL]
@@ -205,16 +217,23 @@ class Counted(Backlog):
 
 
 class Timed(Backlog):
-    """A stream cut by event time: an epoch is an interval of it; late tuples join a later one."""
+    """A stream cut by event time: an epoch is an interval of it; late tuples join a later one.
+
+    A mark is another partition's tuple: it tells the time, and is in no batch.
+    """
 
     def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
         assert isinstance(self.stream.batches, ByInterval)
-        epochs = chunk.epochs(self.stream.batches)
-        for partition, start, run_end in chunk.runs:
+        times, offsets = epochs_of(new, self.stream.batches), _integers(new[OFFSET])
+        epochs = pc.coalesce(new[MARK].combine_chunks(), times)
+        marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()
+        for partition, run_start, run_end in runs_of(new[PARTITION]):
             reached = pa.scalar(self.reached[partition], pa.int64())
-            rising = pc.cumulative_max(epochs.slice(start, run_end - start), start=reached)
-            for epoch, first, after in _runs(rising):
-                yield chunk.segment(epoch, partition, start + first, start + after)
+            rising = pc.cumulative_max(epochs.slice(run_start, run_end - run_start), start=reached)
+            for epoch, first, after in runs_of(rising):
+                start, end = run_start + first, run_start + after
+                piece = chunk, start - bisect_left(marked, start), end - bisect_left(marked, end)
+                yield epoch, partition, piece, offsets[end - 1] + 1
                 self.reached[partition] = epoch
 
 
@@ -243,7 +262,7 @@ class Marked(Backlog):
 
     def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
         marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()
-        for partition, run_start, run_end in _runs(new[PARTITION]):
+        for partition, run_start, run_end in runs_of(new[PARTITION]):
             epoch = self.reached[partition]
             first, after = bisect_left(marked, run_start), bisect_left(marked, run_end)
             start = run_start - first  # in the chunk, which has no punctuations
@@ -299,7 +318,17 @@ def _position(spans: list[_Piece], index: int) -> Position | None:
     return None
 
 
-def _runs(column: pa.ChunkedArray | pa.Array) -> list[tuple[int, int, int]]:
+def epochs_of(records: pa.Table, rule: ByInterval) -> pa.Array:
+    """Give the interval of each record; the least for those that have no event time."""
+    times, length = records[rule.column], pa.scalar(rule.length, pa.int64())
+    quotient = pc.divide(times, length)
+    below = pc.less(times, pc.multiply(quotient, length))  # Arrow rounds towards 0
+    floor = pc.subtract(quotient, below.cast(pa.int64()))
+    known = pc.max_element_wise(floor, BEFORE_ALL + 1)
+    return pc.if_else(records[REASON].is_valid(), BEFORE_ALL, known).combine_chunks()
+
+
+def runs_of(column: pa.ChunkedArray | pa.Array) -> list[tuple[int, int, int]]:
     """Give (value, from, to) of each run of equal values."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     runs = pc.run_end_encode(array)

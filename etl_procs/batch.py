@@ -1,7 +1,7 @@
 """Batches: what arrives from ingest, and the atomic batch that a procedure is given."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -43,6 +43,8 @@ class Arrived:
 
     stream: Stream
     tuples: pa.Table
+    through: Mapping[int, int] = field(default_factory=dict)
+    """How far the log was read, whosever the records are: the next offset of each partition."""
 
     def __post_init__(self) -> None:
         expected = [*ARRIVAL.names, *self.stream.columns.names]
@@ -58,7 +60,7 @@ class Arrived:
             done = pc.and_(pc.equal(partitions, partition), pc.less(offsets, next_offset))
             keep = pc.and_not(keep, done)
         order = [(PARTITION, "ascending"), (OFFSET, "ascending")]
-        return Arrived(self.stream, self.tuples.filter(keep).sort_by(order))
+        return Arrived(self.stream, self.tuples.filter(keep).sort_by(order), self.through)
 
 
 class Position(NamedTuple):

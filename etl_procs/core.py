@@ -31,15 +31,30 @@ from headrace.crash import CrashPoints
 QUEUES_WAIT_S = 0.5
 
 
-def core_path(home: Path) -> Path:
-    """Name the core's file in a data folder."""
-    return home / "core" / "partition-0.db"
+def core_path(home: Path, partition: int = 0) -> Path:
+    """Name the file of a partition's core in a data folder."""
+    return home / "core" / f"partition-{partition}.db"
+
+
+def core_paths(home: Path) -> list[Path]:
+    """Name the files of all partitions' cores in a data folder: at least the first."""
+    most = len(list(home.glob("core/partition-*.db")))
+    return [core_path(home, partition) for partition in range(max(most, 1))]
 
 
 class Core:
-    """The engine of one core. Its methods may be called from any thread, one at a time."""
+    """The engine of one partition. Its methods may be called from any thread, one at a time."""
 
-    def __init__(self, path: Path, *, settings: Settings, clock: Clock, crash: CrashPoints) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        settings: Settings,
+        clock: Clock,
+        crash: CrashPoints,
+        partition: int = 0,
+    ) -> None:
+        self._partition = partition
         self._settings = settings
         self._clock = clock
         self._store = Store(path, settings, crash)
@@ -68,8 +83,10 @@ class Core:
             if connection.execute("SELECT 1 FROM headrace_core").fetchone() is None:
                 new_id = str(uuid.uuid4())
                 connection.execute("INSERT INTO headrace_core VALUES (?, 0, '')", [new_id])
+                DeadLetters(connection).number_from(self._partition)
             self._fence = ledger.hold(connection, f"process {os.getpid()}")
             for plan in plans.values():
+                ledger.divide(connection, plan.dataflow.name, plan.dataflow.partitions)
                 said += tables.make(connection, plan)
                 said += self._enter(connection, plan)
                 staging.check(connection, plan.dataflow)
@@ -136,6 +153,17 @@ class Core:
         """Run all batches that are complete, group after group."""
         return list(iter(self.commit_next, None))
 
+    def move_on(self) -> None:
+        """Move positions over what belongs to other partitions, where no batch would."""
+        with self._lock:
+            for flow in self._flows.values():
+                passed = {} if flow.queue else flow.intake.passed()
+                if passed:
+                    with self._store.commit(Write.GROUP) as connection:
+                        ledger.check_held(connection, self._fence)
+                        ledger.move_positions(connection, flow.name, passed)
+                    flow.intake.move(passed)
+
     def waiting(self, stream: Stream) -> int:
         """Tell how many complete batches of a border stream wait for their turn."""
         with self._lock:
@@ -165,11 +193,6 @@ class Core:
         finally:
             self._lock.release()
         return found
-
-    def forget(self, dataflow: str, through: int) -> None:
-        """Drop staged batches that a warehouse has confirmed."""
-        with self._lock, self._store.commit(Write.FORGET) as connection:
-            staging.forget(connection, dataflow, through)
 
     def close(self) -> None:
         """Close the file; what was committed stays."""

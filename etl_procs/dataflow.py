@@ -26,6 +26,8 @@ from headrace.errors import DefinitionError
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFERRED = re.compile(r"\bINITIALLY\s+DEFERRED\b", re.IGNORECASE)
+PARTITIONS_MAX = 64
+
 AGGREGATE = re.compile(r"\s*(?:count\(\s*\*\s*\)|sum\(\s*(?P<column>[a-z_0-9]+)\s*\))\s*")
 
 
@@ -34,10 +36,12 @@ class Dataflow:
     """Streams, tables, windows, outlets and the procedures between them, under one name.
 
     Its name is also the schema of its outlets' tables in the warehouse, and the first half of
-    its streams' topics.
+    its streams' topics. It may run on several `partitions`: each has the state of its own keys,
+    a process that runs it, and a ledger.
     """
 
     name: str
+    partitions: int = 1
     streams: dict[str, Stream] = field(default_factory=dict, init=False)
     tables: dict[str, Table] = field(default_factory=dict, init=False)
     windows: dict[str, Window] = field(default_factory=dict, init=False)
@@ -51,18 +55,27 @@ class Dataflow:
 
     def __post_init__(self) -> None:
         check_name(self.name, "dataflow")
+        if not isinstance(self.partitions, int) or not 1 <= self.partitions <= PARTITIONS_MAX:
+            raise DefinitionError(
+                f"dataflow {self.name} has {self.partitions!r} partitions",
+                hint=f"Give it 1 to {PARTITIONS_MAX} of them.",
+            )
 
-    def stream(self, name: str, columns: str, *, batches: Rule | None = None) -> Stream:
+    def stream(
+        self, name: str, columns: str, *, batches: Rule | None = None, key: str = ""
+    ) -> Stream:
         """Declare a stream; `columns` as in CREATE TABLE.
 
-        One that comes from outside needs a rule for its `batches`; one that a procedure gives has
-        none.
+        One that comes from outside needs a rule for its `batches`, and where the dataflow runs on
+        several partitions, the column that is its `key`; one that a procedure gives has neither.
         """
         of = self._new("stream", name, self.streams)
         parsed = parse_tuple(columns, of)
         if isinstance(batches, ByInterval):
             _event_time(of, batches.column, parsed)
-        made = Stream(self.name, name, parsed, batches)
+        if key:
+            _check_key(of, key, parsed)
+        made = Stream(self.name, name, parsed, batches, key)
         self.streams[name] = made
         return made
 
@@ -210,12 +223,14 @@ class Dataflow:
         *,
         arguments: str = "",
         returns: str = "",
+        key: str = "",
         reads: Sequence[Table] = (),
         writes: Sequence[Table] = (),
     ) -> Callable[[F], F]:
         """Declare the decorated function as a call that clients make: body(tx, **arguments).
 
-        It runs as one transaction, serializable with every batch, and returns rows of `returns`.
+        It runs as one transaction, serializable with every batch, and returns rows of `returns`;
+        where the dataflow runs on several partitions, on that of the argument that is its `key`.
         """
 
         def declare(body: F) -> F:
@@ -224,8 +239,10 @@ class Dataflow:
             of = self._new("call", name, self.procedures, self.triggers, self.calls)
             taken = parse_tuple(arguments, of) if arguments else Columns("", ())
             given = parse_tuple(returns, of) if returns else Columns("", ())
+            if key:
+                _check_key(of, key, taken)
             self.calls[name] = Call(
-                self.name, name, body, taken, given, tuple(reads), tuple(writes)
+                self.name, name, body, taken, given, tuple(reads), tuple(writes), key
             )
             return body
 
@@ -267,6 +284,10 @@ class Dataflow:
     def check(self) -> None:
         """Refuse a dataflow that could not run; called when it is loaded."""
         graph.check(self)
+
+    def place(self, partition: int) -> str:
+        """Name one of its partitions, as logs and answers do; the only one is as the dataflow."""
+        return self.name if self.partitions == 1 else f"{self.name}[{partition}]"
 
     @property
     def borders(self) -> tuple[Stream, ...]:
@@ -315,6 +336,16 @@ def _column(of: str, name: str, columns: Columns) -> Any:
     raise DefinitionError(
         f"{of} has no column {name}", hint=f"Its columns are: {', '.join(columns.names)}."
     )
+
+
+def _check_key(of: str, name: str, columns: Columns) -> None:
+    column = _column(of, name, columns)
+    if column.type is Type.REAL or not column.required:
+        raise DefinitionError(
+            f"{of}: its key {name} is {column.type.value}"
+            + ("" if column.required else ", and may be NULL"),
+            hint="Declare it INTEGER NOT NULL or TEXT NOT NULL: each key has one partition.",
+        )
 
 
 def _event_time(of: str, name: str, columns: Columns) -> None:

@@ -36,6 +36,13 @@ OF_A_TUPLE = {"unit": "", "attempts": 1, "row_count": 1, "fields": None, "data":
 NOWHERE = (None, None, None)
 """Partition, offset and bytes of what did not come from Kafka as it is."""
 
+NUMBERS = 10**9
+"""So many numbers are there for the letters of each partition: each letter has one of its own."""
+
+NUMBER_FROM = """\
+INSERT INTO sqlite_sequence SELECT 'headrace_dead_letters', :before
+WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'headrace_dead_letters')"""
+
 ALL = "SELECT * FROM headrace_dead_letters ORDER BY id"
 
 ONE = "SELECT * FROM headrace_dead_letters WHERE id = :id"
@@ -146,6 +153,10 @@ class DeadLetters:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+
+    def number_from(self, partition: int) -> None:
+        """Have those of a new core numbered so that no other partition has the same numbers."""
+        self._connection.execute(NUMBER_FROM, {"before": partition * NUMBERS})
 
     def add_undecoded(self, stream: Stream, batch: int, tuples: pa.Table, at: str) -> None:
         """Set tuples aside that did not decode; each has its reason in the column `_reason`."""

@@ -67,6 +67,7 @@ def check(dataflow: "Dataflow") -> None:
     _check_streams(dataflow)
     _check_windows(dataflow)
     _check_order(dataflow)
+    _check_keys(dataflow)
     intervals = {isinstance(stream.batches, ByInterval) for stream in dataflow.borders}
     lengths = {s.batches.length for s in dataflow.borders if isinstance(s.batches, ByInterval)}
     if len(intervals) > 1 or len(lengths) > 1:
@@ -123,6 +124,20 @@ def _check_order(dataflow: "Dataflow") -> None:
             hint="Take one of these streams away, or keep the state between batches in a table. "
             "(A nested group must not give to what it takes from.)",
         ) from None
+
+
+def _check_keys(dataflow: "Dataflow") -> None:
+    """Refuse what would not know its partition."""
+    if dataflow.partitions == 1:
+        return
+    keyless = [f"stream {stream.name}" for stream in dataflow.borders if not stream.key]
+    keyless += [f"call {call.name}" for call in dataflow.calls.values() if not call.key]
+    if keyless:
+        raise DefinitionError(
+            f"dataflow {dataflow.name} runs on {dataflow.partitions} partitions, and these say "
+            f"not on which: {', '.join(keyless)}",
+            hint='Give each of them the column, or argument, that decides: key="account".',
+        )
 
 
 def _producers(dataflow: "Dataflow") -> dict[str, str]:

@@ -124,6 +124,16 @@ class Intake:
         """Count the complete batches of each border stream that wait to be cut."""
         return {queue.stream.name: queue.ready for queue in self._queues}
 
+    def passed(self) -> dict[str, dict[int, int]]:
+        """Tell, by stream, positions that no round will move: what lies before them is others'."""
+        found = {queue.stream.name: queue.passed() for queue in self._queues}
+        return {stream: positions for stream, positions in found.items() if positions}
+
+    def move(self, positions: Mapping[str, Mapping[int, int]]) -> None:
+        """Note that positions which were passed are in the ledger."""
+        for queue in self._queues:
+            queue.move(positions.get(queue.stream.name, {}))
+
     def oldest(self) -> float | None:
         """Tell when the oldest record that waits was added."""
         since = min((queue.since() for queue in self._queues), default=inf)

@@ -7,11 +7,15 @@ found them to those that its transaction has done, or fails. Whoever comes secon
 import sqlite3
 from collections.abc import Mapping
 
-from etl_procs.errors import CoreError, Superseded
+from etl_procs.errors import CoreError, DefinitionChanged, Superseded
 
 HOLD = "UPDATE headrace_core SET fence = fence + 1, holder = :holder RETURNING fence"
 
 HOLDER = "SELECT fence, holder FROM headrace_core"
+
+DIVIDE = "INSERT OR IGNORE INTO headrace_dataflows VALUES (:dataflow, :partitions)"
+
+DIVIDED = "SELECT partitions FROM headrace_dataflows WHERE name = :dataflow"
 
 ENTER = "INSERT INTO headrace_ledger VALUES (:dataflow, :procedure, :batch)"
 
@@ -67,6 +71,19 @@ def check_held(connection: sqlite3.Connection, fence: int) -> None:
             f"this core is held by {holder}, which opened it later",
             hint="Only one engine can run on a data folder; stop one of them. Nothing was changed "
             "by this one.",
+        )
+
+
+def divide(connection: sqlite3.Connection, dataflow: str, partitions: int) -> None:
+    """Fix the number of partitions of a dataflow, or refuse another one."""
+    connection.execute(DIVIDE, {"dataflow": dataflow, "partitions": partitions})
+    (was,) = connection.execute(DIVIDED, {"dataflow": dataflow}).fetchone()
+    if was != partitions:
+        raise DefinitionChanged(
+            f"dataflow {dataflow} has {partitions} partitions now, and its state is divided "
+            f"among {was}: its keys would be looked for where they are not",
+            hint=f"Declare partitions={was}; or start over with a new data folder and a new "
+            "schema in the warehouse.",
         )
 
 

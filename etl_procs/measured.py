@@ -1,12 +1,11 @@
-"""Measured: what an engine says about its core, in a file that other processes read.
+"""Measured: what an engine says about its cores, in files that other processes read.
 
-The file says when it was written, and by whom: what an engine that is gone has left behind is
-told from what a living one says.
+Each partition has its file, which says when it was written, and for which engine: what one that is
+gone has left behind is told from what a living one says.
 """
 
 import json
 import logging
-import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,10 +45,11 @@ class _Sample:
 
 
 class Scribe:
-    """Writes the file of one engine; each time, it is replaced whole."""
+    """Writes the file of one partition; each time, it is replaced whole."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, pid: int) -> None:
         self._path = path
+        self._pid = pid
         self._clock = clock
         self._samples: deque[_Sample] = deque()
         self._queues: Mapping[str, Any] = {}
@@ -64,7 +64,7 @@ class Scribe:
         found = metrics.as_dict()
         document = {
             "at": self._clock.now().isoformat(),
-            "pid": os.getpid(),
+            "pid": self._pid,
             **found,
             "rates": self._rates(found),
             "queues": self._queues,

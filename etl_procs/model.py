@@ -38,6 +38,8 @@ class Stream(_Named):
     name: str
     columns: Columns
     batches: Rule | None = None
+    key: str = ""
+    """The column by which a border stream's tuples are divided among the partitions."""
 
     @property
     def topic(self) -> str:
@@ -131,6 +133,8 @@ class Call(_Named):
     returns: Columns
     reads: tuple[Table, ...]
     writes: tuple[Table, ...]
+    key: str = ""
+    """The argument that says on which partition it runs."""
 
 
 Routine = Procedure | Trigger | Call

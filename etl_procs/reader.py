@@ -1,8 +1,8 @@
 """Readers: any process may read a committed state of the core; the writer is never blocked."""
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +11,11 @@ import pyarrow as pa
 from etl_procs import ledger, staging
 from etl_procs.access import Parameters
 from etl_procs.dead_letters import DeadLetters
+from etl_procs.door import Door
 from etl_procs.errors import BadQuery, primary_code
 from etl_procs.model import Outlet
 from etl_procs.rules import Value
-from etl_procs.store import STEPS_BETWEEN_LOOKS, make_durable
+from etl_procs.store import STEPS_BETWEEN_LOOKS
 from headrace.errors import NotRunning
 
 READING = {
@@ -119,10 +120,6 @@ class Reader:
 
     path: Path
 
-    def make_durable(self) -> None:
-        """Return when all that is committed is on the disk: before others are told of it."""
-        make_durable(self.path)
-
     def check(self) -> None:
         """Return if there is a core: the engine makes it, and nobody else."""
         with self.snapshot():
@@ -133,10 +130,10 @@ class Reader:
         """Open the state that is committed now."""
         # rw, not ro: a reader may have to recover the log of a writer that was killed.
         address = f"{self.path.absolute().as_uri()}?mode=rw"
-        with ExitStack() as closing:
+        with ExitStack() as opened:
             try:
                 connection = sqlite3.connect(address, uri=True)
-                closing.callback(connection.close)
+                opened.callback(connection.close)
                 connection.execute("PRAGMA query_only = ON")
                 connection.execute("BEGIN")
                 snapshot = Snapshot(connection)
@@ -146,3 +143,19 @@ class Reader:
                     hint="Start the engine once: `headrace up`.",
                 ) from error
             yield snapshot
+
+
+@contextmanager
+def cut(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
+    """Open one state of several partitions: for a moment, nobody commits anything in any.
+
+    So none of them is seen with what was done after something that is not seen in another.
+    """
+    with ExitStack() as opened:
+        with ExitStack() as writing:
+            if len(paths) > 1 and all(path.exists() for path in paths):
+                for path in paths:
+                    door = writing.enter_context(closing(Door(path)))
+                    writing.enter_context(door.writing())
+            snapshots = [opened.enter_context(Reader(path).snapshot()) for path in paths]
+        yield snapshots

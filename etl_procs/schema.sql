@@ -9,6 +9,12 @@ CREATE TABLE IF NOT EXISTS headrace_core (
     holder TEXT NOT NULL
 ) STRICT;
 
+-- Among how many partitions the keys of a dataflow are divided, of which this is one.
+CREATE TABLE IF NOT EXISTS headrace_dataflows (
+    name       TEXT PRIMARY KEY,
+    partitions INTEGER NOT NULL CHECK (partitions > 0)
+) STRICT, WITHOUT ROWID;
+
 -- The tables, windows and aggregates that users declared, as they were made.
 CREATE TABLE IF NOT EXISTS headrace_tables (
     name       TEXT PRIMARY KEY,

@@ -1,116 +1,199 @@
-"""The worker: the thread that runs a core, whenever there is something to run.
+"""The worker: the process that runs one partition's core, whenever there is something to run.
 
-Others hand tuples in and go on; they wait only while too many batches wait already. What may pass
-by itself - a full disk, a lock, full dead letters - is waited for, visibly; anything else ends it.
+    python -m etl_procs.worker DESCRIPTOR
+
+The engine starts it, talks to it over a socket, and ends with it. It takes tuples in at any time
+and says when it has room for more. What may pass by itself - a full disk, a lock, full dead
+letters - is waited for, visibly; anything else is told, and ends it. When the engine is gone, so
+is the worker, at once: what it was about to commit is in Kafka still.
 """
 
 import logging
+import os
+import signal
+import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from multiprocessing.connection import Connection
+from queue import Empty, SimpleQueue
+from typing import Any
 
+from etl_procs import loader
 from etl_procs.batch import Arrived
-from etl_procs.core import Core
+from etl_procs.core import Core, core_path
+from etl_procs.dataflow import Dataflow
 from etl_procs.errors import Passing
-from etl_procs.flow import Committed
-from headrace.clock import Clock
+from etl_procs.measured import Scribe
+from etl_procs.messages import Open, Opened, Prepared, Room, Said, Start, Stop, Take, Topic
+from etl_procs.model import Stream
+from headrace import arrow, telemetry
+from headrace.clock import Clock, SystemClock
+from headrace.crash import CrashPoints
+from headrace.errors import Exit, HeadraceError
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-"""How soon a dead letter that another process wants to replay is seen in a quiet core."""
-BACKOFF_S_MAX = 10.0
-
-Told = Callable[[Committed], None]
+"""How soon a wish of another process - a dead letter to replay - is seen in a quiet core."""
+BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 10.0
 
 
 class Worker:
-    """Runs one core on a thread of its own."""
+    """Runs one core in the calling thread, and hears what is said to it in between."""
 
     def __init__(
         self,
         core: Core,
+        dataflows: Mapping[str, Dataflow],
         *,
         pending_max: int,
         clock: Clock,
-        on_commit: Told,
-        on_failure: Callable[[BaseException], None],
+        inbox: "SimpleQueue[Any]",
+        say: Callable[[Said], None],
     ) -> None:
         self._core = core
+        self._dataflows = dataflows
         self._pending_max = pending_max
         self._clock = clock
-        self._on_commit = on_commit
-        self._on_failure = on_failure
-        self._changed = threading.Condition()
-        self._fed = False
+        self._inbox = inbox
+        self._say = say
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
+        self._owed: list[Stream] = []
+        """The streams whose tuples were taken in, and nothing was said of room."""
 
-    def start(self) -> None:
-        """Begin to run."""
-        self._thread.start()
+    def run(self) -> None:
+        """Run until it is told to stop; raise what does not pass by itself."""
+        backoff_s = BACKOFF_S_MIN
+        while not self._stopping:
+            try:
+                committed = self._core.commit_next()
+                if committed is None:
+                    self._core.move_on()
+            except Passing as error:
+                log.warning("trying again in %.1f s: %s", backoff_s, error)
+                self._hear(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+                continue
+            backoff_s = BACKOFF_S_MIN
+            if committed is not None:
+                self._say(committed)
+            self._offer_room()
+            self._hear(self._patience_s() if committed is None else 0.0)
 
-    def ask_to_stop(self) -> None:
-        """Let those go on who wait for room, and stop after the group at hand; returns at once."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Stop after the group at hand."""
-        self.ask_to_stop()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def take(self, arrived: Arrived) -> None:
-        """Take tuples in; return when there is room for more."""
-        if self._stopping:
-            return  # Kafka has it, and the next start takes it
-        self._core.feed(arrived)
-        stream = arrived.stream
-        with self._changed:
-            self._fed = True
-            self._changed.notify_all()
-            self._changed.wait_for(
-                lambda: self._stopping or self._core.waiting(stream) <= self._pending_max
-            )
-
-    def _run(self) -> None:
-        try:
-            backoff_s = 0.1
-            while not self._stopping:
-                try:
-                    committed = self._core.commit_next()
-                except Passing as error:
-                    log.warning("trying again in %.1f s: %s", backoff_s, error)
-                    self._rest(backoff_s)
-                    backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
-                else:
-                    backoff_s = 0.1
-                    if committed is None:
-                        self._wait_for_work()
-                    else:
-                        self._on_commit(committed)
-                        self._make_room()
-        except BaseException as error:  # noqa: BLE001 - handed to the main thread
-            self._on_failure(error)
-        finally:
-            self.ask_to_stop()
-
-    def _wait_for_work(self) -> None:
-        """Wait for tuples, a batch's deadline, or a look for dead letters to replay."""
+    def _patience_s(self) -> float:
+        """Tell how long nothing is to be done, unless something comes."""
         deadline = self._core.deadline()
-        most = LOOK_EVERY_S
-        if deadline is not None:
-            most = min(most, max(deadline - self._clock.monotonic(), 0.0))
-        with self._changed:
-            if not self._stopping:
-                self._changed.wait_for(lambda: self._fed or self._stopping, timeout=most)
-            self._fed = False
+        if deadline is None:
+            return LOOK_EVERY_S
+        return min(LOOK_EVERY_S, max(deadline - self._clock.monotonic(), 0.0))
 
-    def _make_room(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+    def _hear(self, timeout_s: float) -> None:
+        """Do what is said, and what has been said meanwhile; wait for the first so long."""
+        try:
+            said = self._inbox.get(timeout=timeout_s) if timeout_s else self._inbox.get_nowait()
+            while True:
+                self._do(said)
+                said = self._inbox.get_nowait()
+        except Empty:
+            return
 
-    def _rest(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping, timeout=seconds)
+    def _do(self, said: Take | Open | Stop) -> None:
+        match said:
+            case Take(dataflow, name, data, through):
+                stream = self._dataflows[dataflow].streams[name]
+                self._core.feed(Arrived(stream, arrow.from_bytes(data), through))
+                self._owed.append(stream)
+            case Open(topics):
+                self._say(Opened(self._opened(topics)))
+            case Stop():
+                self._stopping = True
+
+    def _opened(
+        self, topics: Mapping[str, Mapping[str, Topic]]
+    ) -> dict[tuple[str, str], dict[int, int]]:
+        positions = {}
+        for name, flow in self._dataflows.items():
+            for stream in flow.borders:
+                self._core.claim(name, stream.name, topics[name][stream.name].id)
+                positions[name, stream.name] = self._core.positions(stream)
+            self._core.open(name, {s: topic.partitions for s, topic in topics[name].items()})
+        return positions
+
+    def _offer_room(self) -> None:
+        owed, self._owed = self._owed, []
+        for stream in owed:
+            if self._core.waiting(stream) <= self._pending_max:
+                self._say(Room(stream.dataflow, stream.name))
+            else:
+                self._owed.append(stream)
+
+
+def main(descriptor: int) -> None:
+    """Run one partition, as the process at the other end of a socket says."""
+    connection = Connection(descriptor)
+    start: Start = connection.recv()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the engine too, which says Stop
+    telemetry.start_logging(f"engine.{start.partition}")
+    try:
+        _run(connection, start)
+    except HeadraceError as error:
+        connection.send(error)
+    except Exception as error:
+        log.exception("partition %d ends", start.partition)
+        connection.send(error)
+
+
+def _run(connection: Connection, start: Start) -> None:
+    config, clock = start.config, SystemClock()
+    flows = {
+        name: flow
+        for name, flow in loader.load(config.flows).items()
+        if flow.partitions > start.partition
+    }
+    core = Core(
+        core_path(config.home, start.partition),
+        settings=config.core,
+        clock=clock,
+        crash=CrashPoints(config.testing.crash_at),
+        partition=start.partition,
+    )
+    with closing(core):
+        connection.send(Prepared(core.prepare(flows.values())))
+        inbox: SimpleQueue[Any] = SimpleQueue()
+        scribe = Scribe(start.metrics, clock, os.getppid())
+        for name, run in (
+            ("hear", lambda: _hear(connection, inbox)),
+            ("measure", lambda: _measure(core, scribe)),
+        ):
+            threading.Thread(target=run, name=name, daemon=True).start()
+        Worker(
+            core,
+            flows,
+            pending_max=config.core.pending_batches_max,
+            clock=clock,
+            inbox=inbox,
+            say=connection.send,
+        ).run()
+
+
+def _hear(connection: Connection, inbox: "SimpleQueue[Any]") -> None:
+    """Hand on what is said, up to the last word. Without one, the engine is gone."""
+    try:
+        while not isinstance(said := connection.recv(), Stop):
+            inbox.put(said)
+        inbox.put(said)
+    except (EOFError, OSError):
+        os._exit(Exit.FAILED)
+
+
+def _measure(core: Core, scribe: Scribe) -> None:
+    """Write the figures, once a second."""
+    while True:
+        scribe.write(core.metrics, core.queues())
+        time.sleep(LOOK_EVERY_S)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -12,6 +12,8 @@ Rooms derive their own errors from these. Python's own mistakes (a bug) exit wit
 """
 
 from enum import IntEnum
+from functools import partial
+from typing import Any
 
 
 class Exit(IntEnum):
@@ -36,6 +38,10 @@ class HeadraceError(Exception):
         super().__init__(what)
         self.what = what
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are sent between processes; by itself, Python would leave out the hint.
+        return partial(type(self), hint=self.hint), (self.what,)
 
     def __str__(self) -> str:
         return f"{self.what}\n  {self.hint}"

@@ -1,4 +1,4 @@
-"""One push: the staged batches of one dataflow, moved into the warehouse whole and once.
+"""One push: what one partition has staged of a dataflow, moved into the warehouse whole and once.
 
     lock the warehouse's ledger row, at batch m
     open the core's snapshot, at batch c
@@ -13,7 +13,6 @@ ledger that it continues. The core's disk comes first because, with core.durabil
 failure could still take c back, and other tuples would become batches of the same ids.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import LiteralString
 
@@ -22,7 +21,8 @@ from psycopg import sql
 from etl_procs import staging
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
-from etl_procs.reader import Reader, Snapshot
+from etl_procs.origin import Origin
+from etl_procs.reader import Snapshot
 from headrace.crash import CrashPoints, Point
 from migrations import ledger, staged
 from migrations.errors import LedgerMismatch, translated
@@ -39,19 +39,15 @@ ON CONFLICT ({key}) DO UPDATE SET ({columns}) = ROW ({given})"""
 
 DROP: LiteralString = "DROP TABLE {staged}"
 
-Forget = Callable[[str, int], None]
-"""`Core.forget`: drop a dataflow's staged batches through the given one."""
-
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What one push moved: the batches of (after, through], and whether the core has more.
+    """What one push moved: the batches of (after, through], and whether the partition has more.
 
     `rows` counts what they have staged: rows, and of outlets with a key, operations. Those that a
     later one of the same key has overtaken are counted too, as `Snapshot.waiting` did before.
     """
 
-    dataflow: str
     after: int
     through: int
     rows: int
@@ -60,10 +56,10 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Pushes dataflows from one core."""
+    """Pushes dataflows from the core of one partition."""
 
-    reader: Reader
-    forget: Forget
+    partition: int
+    origin: Origin
     crash: CrashPoints
     batches_max: int
 
@@ -74,29 +70,35 @@ class Push:
                 pushed = self._move(connection, dataflow)
                 self.crash.reached(Point.PUSH_COMMIT_BEFORE)
             self.crash.reached(Point.PUSH_COMMIT_AFTER)
-        self.forget(dataflow.name, pushed.through)
+        self.origin.forget(dataflow.name, pushed.through)
         self.crash.reached(Point.PUSH_FORGET_AFTER)
         return pushed
 
     def _move(self, connection: Connection, dataflow: Dataflow) -> Pushed:
-        arrived = ledger.lock(connection, dataflow.name)
-        with self.reader.snapshot() as snapshot:
+        arrived = ledger.lock(connection, dataflow.name, self.partition)
+        with self.origin.snapshot() as snapshot:
             committed = snapshot.batch(dataflow.name)
             check_continues(arrived, snapshot, dataflow.name)
             after, through = arrived.batch, min(committed, arrived.batch + self.batches_max)
             if through == after:
-                return Pushed(dataflow.name, after, through, rows=0, more=False)
-            self.reader.make_durable()
+                return Pushed(after, through, rows=0, more=False)
+            self.origin.make_durable()
+            batches = staged.Range(snapshot, after, through)
             rows = sum(
-                apply_staged(connection, snapshot, outlet, after=after, through=through)
-                for outlet in dataflow.outlets.values()
+                apply_staged(connection, outlet, batches) for outlet in dataflow.outlets.values()
             )
             core_id = snapshot.core_id
         self.crash.reached(Point.PUSH_COPY_AFTER)
         ledger.move(
-            connection, dataflow.name, core_id=core_id, after=after, through=through, rows=rows
+            connection,
+            dataflow.name,
+            self.partition,
+            core_id=core_id,
+            after=after,
+            through=through,
+            rows=rows,
         )
-        return Pushed(dataflow.name, after, through, rows, more=through < committed)
+        return Pushed(after, through, rows, more=through < committed)
 
 
 def check_continues(arrived: ledger.Migrated, snapshot: Snapshot, dataflow: str) -> None:
@@ -121,19 +123,17 @@ def check_continues(arrived: ledger.Migrated, snapshot: Snapshot, dataflow: str)
         )
 
 
-def apply_staged(
-    connection: Connection, snapshot: Snapshot, outlet: Outlet, *, after: int, through: int
-) -> int:
-    """Bring what is staged for `outlet` in (after, through] into its table: appended, or by key.
+def apply_staged(connection: Connection, outlet: Outlet, batches: staged.Range) -> int:
+    """Bring what is staged for `outlet` in some batches into its table: appended, or by key.
 
     Tells how many rows or operations that is.
     """
     table = table_of(outlet)
     if not outlet.key:
-        return staged.copy(connection, snapshot, outlet, table, after=after, through=through)
+        return staged.copy(connection, outlet, table, batches)
     temporary = staged.temporary("operations")
     staged.create(connection, outlet, temporary)
-    rows = staged.copy(connection, snapshot, outlet, temporary, after=after, through=through)
+    rows = staged.copy(connection, outlet, temporary, batches)
     columns = outlet.columns.names
     for statement in (DELETE, UPSERT, DROP):
         connection.execute(

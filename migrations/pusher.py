@@ -25,11 +25,14 @@ BACKOFF_S_MAX = 10.0
 
 
 class Pusher:
-    """Pushes dataflows whenever the core has committed, at most once in `every_s`."""
+    """Pushes dataflows whenever a core has committed, at most once in `every_s`.
+
+    There is one push for each partition, in their order.
+    """
 
     def __init__(
         self,
-        push: Push,
+        pushes: Sequence[Push],
         dataflows: Sequence[Dataflow],
         *,
         url: str,
@@ -37,7 +40,7 @@ class Pusher:
         clock: Clock,
         on_failure: Callable[[Exception], None],
     ) -> None:
-        self._push = push
+        self._pushes = pushes
         self._dataflows = dataflows
         self._url = url
         self._every_s = every_s
@@ -102,22 +105,23 @@ class Pusher:
     def _push_all(self, connection: Connection) -> None:
         away: Away | Passing | None = None
         for dataflow in self._dataflows:
-            try:
-                self._push_one(connection, dataflow)
-            except (Away, Passing) as error:  # a lock on one's table must not keep the others back
-                away = error
+            for push in self._pushes[: dataflow.partitions]:
+                try:
+                    self._push_one(connection, push, dataflow)
+                except (Away, Passing) as error:  # a lock on one's table must not keep others back
+                    away = error
         if away is not None:
             raise away
 
-    def _push_one(self, connection: Connection, dataflow: Dataflow) -> None:
+    def _push_one(self, connection: Connection, push: Push, dataflow: Dataflow) -> None:
         more = True
         while more and not self._stopping:
-            pushed = self._push.run(connection, dataflow)
+            pushed = push.run(connection, dataflow)
             more = pushed.more
             if pushed.through > pushed.after:
                 log.info(
                     "pushed %s through batch %d: %d batches, %d rows",
-                    pushed.dataflow,
+                    dataflow.place(push.partition),
                     pushed.through,
                     pushed.through - pushed.after,
                     pushed.rows,

@@ -7,7 +7,7 @@ is carried. The push applies them, and a query reads them in place of the rows o
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import LiteralString
+from typing import LiteralString, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,28 +50,28 @@ def create(connection: Connection, outlet: Outlet, table: sql.Identifier) -> Non
     )
 
 
-def copy(
-    connection: Connection,
-    snapshot: Snapshot,
-    outlet: Outlet,
-    into: sql.Identifier,
-    *,
-    after: int,
-    through: int,
-) -> int:
-    """COPY what is staged for `outlet` in (after, through] into a table.
+class Range(NamedTuple):
+    """The batches of (after, through] of a partition."""
+
+    snapshot: Snapshot
+    after: int
+    through: int
+
+
+def copy(connection: Connection, outlet: Outlet, into: sql.Identifier, *ranges: Range) -> int:
+    """COPY what is staged for `outlet` in some ranges of batches into a table.
 
     Tells how many rows or operations that is. One that a later one of its key has overtaken is
     counted and not sent: the count is the same however the batches are divided among pushes.
     """
-    ranges = snapshot.staged(outlet, after=after, through=through)
-    first = next(ranges, None)
+    tables = chain.from_iterable(r.snapshot.staged(outlet, r.after, r.through) for r in ranges)
+    first = next(tables, None)
     if first is None:
         return 0
-    ranges = chain([first], ranges)
+    tables = chain([first], tables)
     if not outlet.key:
-        return _copy(connection, outlet, into, ranges)
-    operations = pa.concat_tables(ranges)
+        return _copy(connection, outlet, into, tables)
+    operations = pa.concat_tables(tables)
     _copy(connection, outlet, into, [last_of_each_key(outlet, operations)])
     return int(operations.num_rows)
 

@@ -117,7 +117,8 @@ def prepare(connection: Connection, dataflow: Dataflow) -> None:
     with translated(f"preparing the tables of {dataflow.name}"), connection.transaction():
         connection.execute(PREPARE_LOCK)
         ledger.create(connection)
-        ledger.enter(connection, dataflow.name)
+        for partition in range(dataflow.partitions):
+            ledger.enter(connection, dataflow.name, partition)
         connection.execute(sql.SQL(CREATE_SCHEMA).format(schema=sql.Identifier(dataflow.name)))
         for outlet in dataflow.outlets.values():
             connection.execute(_create_table(outlet))

@@ -106,7 +106,7 @@ class Book(Warehoused):
 
     def check_main(self, connection: warehouse.Connection) -> None:
         """Make sure that the warehouse holds what its ledger says, and nothing else."""
-        arrived = ledger.read(connection, [flow.name])[flow.name]
+        arrived = ledger.read(connection, [flow.name])[flow.name, 0]
         done = self.batches[: arrived.batch]
         assert arrived.rows == sum(map(operations, done))
         assert in_order(connection.execute(CONTENTS).fetchall()) == contents(done)

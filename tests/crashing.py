@@ -23,6 +23,7 @@ from etl_procs.batch import ARRIVAL, Arrived
 from etl_procs.calls import Caller
 from etl_procs.core import Core, core_path
 from etl_procs.dead_letters import DeadLetters
+from etl_procs.origin import Origin
 from etl_procs.store import Store, Write
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
@@ -102,6 +103,7 @@ def run(home: Path, crash: CrashPoints) -> None:
     core.prepare([flow])
     core.claim(flow.name, "tuples", "topic")
     core.open(flow.name, {"tuples": [0]})
+    origin = Origin(path, SETTINGS, crash)
     caller, store = Caller(path, {flow.name: flow}, SETTINGS, crash), Store(path, SETTINGS, crash)
 
     def feed(after: int, through: int) -> None:
@@ -126,11 +128,11 @@ def run(home: Path, crash: CrashPoints) -> None:
     letters(DeadLetters.replay, "second+third")
     core.drain()
     letters(DeadLetters.drop, "first")
-    core.forget(flow.name, 3)
+    origin.forget(flow.name, 3)
     clock.pace_s = 1.0
     caller.call(flow.name, "bump", {"k": 2, "v": 2000}, key="two")
     feed(0, LAST - 1)
-    core.forget(flow.name, FIRST)
+    origin.forget(flow.name, FIRST)
     assert ledger.last_batch(store.connection, flow.name) == LAST
 
 

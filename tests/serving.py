@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from api.app import create
 from api.calls import Calls
 from api.island import Island
 from api.metrics import Figures
-from etl_procs.calls import Caller
+from etl_procs.callers import Callers
 from etl_procs.dataflow import Dataflow
 from etl_procs.measured import Measured
 from headrace import config
@@ -69,22 +68,24 @@ class Client:
         return self.send("POST", "/v1/query", json.dumps({"sql": sql, "freshness": freshness}))
 
 
-def no_engine() -> Measured | None:
-    return None
+def no_engine() -> list[Measured | None]:
+    return [None]
 
 
 def calls_on(path: Path, *flows: Dataflow) -> Calls:
-    """Make the calls of these dataflows on a core."""
+    """Make the calls of these dataflows on a core in a data folder."""
     known = {flow.name: flow for flow in flows}
-    return Calls(known, partial(Caller, path, known, config.Core(), CrashPoints()))
+    return Calls(known, Callers(path.parent.parent, known, config.Core(), CrashPoints()))
 
 
 @contextmanager
 def serving(
-    island: Island, calls: Calls | None = None, living: Callable[[], Measured | None] = no_engine
+    island: Island,
+    calls: Calls | None = None,
+    living: Callable[[], list[Measured | None]] = no_engine,
 ) -> Iterator[Client]:
-    made = calls or calls_on(island.reader.path)
-    app = create(island, made, Figures(island.reader, living), KEY)
+    made = calls or calls_on(island.cores[0])
+    app = create(island, made, Figures(island.cores, living), KEY)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -15,9 +15,11 @@ from api.island import Island
 from etl_procs.batch import Batch
 from etl_procs.core import core_path
 from etl_procs.dataflow import Dataflow
+from etl_procs.origin import Origin
 from etl_procs.reader import Reader
 from etl_procs.rules import by_punctuation
 from etl_procs.transaction import Transaction
+from headrace import config
 from headrace.crash import CrashPoints
 from migrations import warehouse
 from migrations.push import Push, Pushed
@@ -46,8 +48,14 @@ class Warehoused(Trial):
         super().__init__(core_path(home), flow)
         self.home = home
 
+        self.origin = Origin(self.path, config.Core(), CrashPoints())
+
+    def close(self) -> None:
+        self.origin.close()
+        super().close()
+
     def a_push(self, batches_max: int = 1_000, *, crash_at: str = "") -> Push:
-        return Push(self.reader, self.core.forget, CrashPoints(crash_at), batches_max)
+        return Push(0, self.origin, CrashPoints(crash_at), batches_max)
 
     def push(self, connection: warehouse.Connection, batches_max: int = 1_000) -> Pushed:
         return self.a_push(batches_max).run(connection, self.flows[0])
@@ -77,7 +85,7 @@ def island_over(
 ) -> Island:
     """Make an island that knows this dataflow, and more."""
     catalogue = Catalogue({known.name: known for known in (flow, *more)})
-    return Island(url, reader, catalogue, timeout_ms=timeout_ms, rows_max=rows_max)
+    return Island(url, [reader.path], catalogue, timeout_ms=timeout_ms, rows_max=rows_max)
 
 
 def ask(island: Island, sql: str, freshness: Freshness = Freshness.STAGED) -> list[tuple[Any, ...]]:

@@ -327,7 +327,7 @@ def test_first_rows_are_there_once(tmp_path: Path) -> None:
 def test_what_is_confirmed_is_forgotten_and_no_more(shop: Shop) -> None:
     for n in (1, 2, 3):
         shop.sell((n, None))
-    shop.core.forget("shop", through=2)
+    shop.forget(2)
     assert [row[0] for row in shop.staged(shop.sold)] == [3]
     with shop.reader.snapshot() as snapshot:
         assert snapshot.waiting("shop") == 1
@@ -337,7 +337,7 @@ def test_a_snapshot_stays_as_it_was_while_the_core_goes_on(shop: Shop) -> None:
     shop.sell((1, "a"))
     with shop.reader.snapshot() as snapshot:
         shop.sell((2, "b"))
-        shop.core.forget("shop", through=1)
+        shop.forget(1)
         assert snapshot.batch("shop") == 1
         (staged,) = snapshot.staged(shop.sold, after=0, through=9)
         assert staged["_batch"].to_pylist() == [1]

@@ -221,7 +221,7 @@ def test_an_outlet_changes_only_when_nothing_waits_in_it(
     changed = counter.declared(**change)
     with pytest.raises(DefinitionChanged, match=message):
         counter.core.prepare([changed])
-    counter.core.forget("counter", through=1)
+    counter.forget(1)
     counter.core.prepare([changed])
 
 

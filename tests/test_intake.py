@@ -14,6 +14,7 @@ from etl_procs.batch import ARRIVAL, Arrived, Position, Round
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import CoreError
 from etl_procs.intake import Intake
+from etl_procs.routing import routed
 from etl_procs.rules import Missing, OnTimeout, Rule, Value, by_count, by_interval, by_punctuation
 
 CLOSE = OnTimeout.CLOSE
@@ -66,15 +67,25 @@ def log_of(*lines: str) -> Log:
 
 
 class Bench:
-    """A dataflow with a border stream for each rule, and its intake."""
+    """A dataflow with a border stream for each rule, and the intake of one of its partitions.
+
+    `partitions` are its topics'.
+    """
 
     def __init__(
-        self, *rules: Rule, partitions: int = 1, after: Sequence["Cut"] = (), rows_max: int = 999
+        self,
+        *rules: Rule,
+        partitions: int = 1,
+        after: Sequence["Cut"] = (),
+        rows_max: int = 999,
+        me: int = 0,
+        of: int = 1,
     ) -> None:
         self.clock = HeldClock()
-        self.flow = Dataflow("shop")
+        self.me, self.flow = me, Dataflow("shop", partitions=of)
+        columns = "at INTEGER NOT NULL, name TEXT NOT NULL"
         for name, rule in zip("abc", rules, strict=False):
-            self.flow.stream(name, "at INTEGER NOT NULL, name TEXT NOT NULL", batches=rule)
+            self.flow.stream(name, columns, batches=rule, key="name")
         names = list(self.flow.streams)
         self.intake = Intake(
             self.flow,
@@ -93,7 +104,8 @@ class Bench:
         to = self.flow.streams[stream]
         schema = pa.schema([*ARRIVAL, *(f.with_nullable(True) for f in to.columns.arrow)])
         rows = [record.row() for records in log.values() for record in records]
-        self.intake.add(Arrived(to, pa.Table.from_pylist(rows, schema)))
+        parts = routed(Arrived(to, pa.Table.from_pylist(rows, schema)), self.flow.partitions)
+        self.intake.add(parts[self.me])
         return self
 
     def wait(self, seconds: float) -> "Bench":

@@ -1,17 +1,16 @@
 """Dead letters: looked at, run again and dropped by commands, beside an engine or without one."""
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import till
+from laboring import Laboring
 from till import Till
 from waiting import until
 
 from etl_procs.letters import changing
-from etl_procs.worker import Worker
 from headrace import config
 from headrace.cli import main
 from headrace.clock import SystemClock
@@ -83,14 +82,7 @@ def test_an_engine_that_runs_takes_a_wish_by_itself(made: Till, capsys: Printed)
     home.run.mkdir()
     held = lock.take(home.writer_lock)
     assert held is not None
-    failed = threading.Event()
-    worker = Worker(
-        made.core,
-        pending_max=9,
-        clock=SystemClock(),
-        on_commit=lambda _: None,
-        on_failure=lambda _: failed.set(),
-    )
+    worker = Laboring(made.core, made.flows, clock=SystemClock())
     worker.start()
     try:
         assert letters(made, "replay", "1") == Exit.OK
@@ -98,7 +90,7 @@ def test_an_engine_that_runs_takes_a_wish_by_itself(made: Till, capsys: Printed)
         until(lambda: not made.letters(), 10, lambda: str(made.letters()))
     finally:
         worker.stop()
-    assert not failed.is_set()
+    assert not worker.failures
     assert made.cents() == 400
 
 

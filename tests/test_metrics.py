@@ -20,7 +20,6 @@ from api.metrics import MEDIA_TYPE, Figures
 from etl_procs import measured
 from etl_procs.measured import Measured, Scribe
 from etl_procs.metrics import BOUNDS, Metrics
-from etl_procs.reader import Reader
 from headrace.cli import figures, main
 from headrace.clock import SystemClock
 from headrace.local import lock
@@ -51,7 +50,7 @@ def engine(made: Till) -> Iterator[Scribe]:
     held = lock.take(home.writer_lock)
     assert held is not None
     lock.sign_for(held, os.getpid())
-    yield Scribe(home.metrics, SystemClock())
+    yield Scribe(home.metrics(), SystemClock(), os.getpid())
     os.close(held)
 
 
@@ -71,24 +70,25 @@ def samples(text: str) -> dict[tuple[str, str], float]:
             assert sample, line
             family = re.sub(r"_(bucket|sum|count)$", "", sample["name"])
             assert {family, sample["name"]} & announced, line
-            key = sample["name"].removeprefix("headrace_core_"), sample["labels"] or ""
+            labels = (sample["labels"] or "").removeprefix('partition="0"').lstrip(",")
+            key = sample["name"].removeprefix("headrace_core_"), labels
             assert key not in found, line
             found[key] = float(sample["value"])
     return found
 
 
 def told(made: Till) -> dict[tuple[str, str], float]:
-    return samples(Figures(made.reader, lambda: figures.living(made.home)).text())
+    return samples(Figures([made.path], lambda: figures.living(made.home)).text())
 
 
 def status(made: Till, capsys: pytest.CaptureFixture[str]) -> Any:
     main(["status", "--json", "--home", str(made.home)])
-    return json.loads(capsys.readouterr().out)["core"]
+    return json.loads(capsys.readouterr().out)["cores"][0]
 
 
 def test_rates_are_over_the_last_seconds_and_none_is_told_from_one_look(tmp_path: Path) -> None:
     clock, metrics = HeldClock(), Metrics()
-    scribe = Scribe(tmp_path / "metrics.json", clock)
+    scribe = Scribe(tmp_path / "metrics.json", clock, 1)
 
     def rates() -> Any:
         scribe.write(metrics, {})
@@ -129,7 +129,7 @@ def test_a_file_that_says_nothing_is_as_none(text: str, tmp_path: Path) -> None:
 def test_figures_that_cannot_be_written_stop_nobody_and_are_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scribe = Scribe(tmp_path / "absent" / "metrics.json", HeldClock())
+    scribe = Scribe(tmp_path / "absent" / "metrics.json", HeldClock(), 1)
     for _ in range(3):
         scribe.write(Metrics(), {})
     assert caplog.text.count("cannot be written") == 1
@@ -180,7 +180,7 @@ def test_histograms_are_cumulative_and_end_with_everything() -> None:
     for nanoseconds in (500, 1_500, 3_000, 3_500, 200 * 10**9):
         metrics.units["till.a+b"].add(nanoseconds)
     document = {**metrics.as_dict(), "queues": {}, "rates": None}
-    found = samples(Figures(Reader(Path("none")), lambda: Measured(NOON, 1, document)).text())
+    found = samples(Figures([Path("none")], lambda: [Measured(NOON, 1, document)]).text())
     labels = 'dataflow="till",procedure="a+b"'
     buckets = [
         found["procedure_seconds_bucket", f'{labels},le="{bound}"']
@@ -198,7 +198,9 @@ def test_what_a_dead_engine_has_left_is_not_told_as_living(
     made: Till, engine: Scribe, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = HeldClock()  # of a year ago, by the clock of those who look
-    Scribe(Home(made.home).metrics, clock).write(made.core.metrics, made.core.queues())
+    Scribe(Home(made.home).metrics(), clock, os.getpid()).write(
+        made.core.metrics, made.core.queues()
+    )
     found = told(made)
     assert found["up", ""] == 0
     assert found["last_batch", 'dataflow="till"'] == 3, "that is the core's, and true"
@@ -219,7 +221,7 @@ def test_figures_of_another_process_than_the_one_that_holds_the_lock_are_not_liv
 ) -> None:
     write(made, engine)
     assert told(made)["up", ""] == 1
-    path = Home(made.home).metrics
+    path = Home(made.home).metrics()
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "pid": document["pid"] + 1}))
     assert told(made)["up", ""] == 0
@@ -246,8 +248,8 @@ def test_a_folder_without_a_core_has_no_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["status", "--json", "--home", str(tmp_path)])
-    assert json.loads(capsys.readouterr().out)["core"] is None
-    assert samples(Figures(Reader(tmp_path / "none"), lambda: None).text()) == {("up", ""): 0}
+    assert json.loads(capsys.readouterr().out)["cores"] == []
+    assert samples(Figures([tmp_path / "none"], lambda: [None]).text()) == {("up", ""): 0}
 
 
 def test_the_api_serves_them_with_the_key(made: Till, engine: Scribe) -> None:
@@ -262,7 +264,7 @@ def test_the_api_serves_them_with_the_key(made: Till, engine: Scribe) -> None:
 
 def test_the_operations_page_has_every_metric_as_it_is(made: Till, engine: Scribe) -> None:
     write(made, engine)
-    text = Figures(made.reader, lambda: figures.living(made.home)).text()
+    text = Figures([made.path], lambda: figures.living(made.home)).text()
     told_of = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
     page = (Path(__file__).parent.parent / "docs" / "operations.md").read_text()
     rows = re.findall(r"^\| `(headrace_core_\w+)` \| (\w+) \|", page, re.MULTILINE)

@@ -16,7 +16,8 @@ import shop
 from waiting import until
 
 from etl_procs.dataflow import Dataflow
-from etl_procs.reader import Reader
+from etl_procs.origin import Origin
+from headrace import config
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints, Point
 from headrace.errors import ConfigError, NotRunning, Refused
@@ -37,12 +38,12 @@ def test_a_push_moves_every_row_once_and_the_core_forgets_it(
     store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     store.sell_all([[(1, 1.5, "a"), (2, -2.0, None)], [(3, None, "")]])
-    assert store.push(connection) == Pushed("shop", 0, 2, 4, more=False)
+    assert store.push(connection) == Pushed(0, 2, 4, more=False)
     assert store.unsent() == 0
-    assert store.push(connection) == Pushed("shop", 2, 2, 0, more=False)
+    assert store.push(connection) == Pushed(2, 2, 0, more=False)
     assert rows(connection) == [(1, 1.5, "a"), (2, -2.0, None), (3, None, "")]
     assert rows(connection, "SELECT id FROM shop.refunds") == [(2,)]
-    assert ledger.read(connection, ["shop"])["shop"].rows == 4
+    assert ledger.read(connection, ["shop"])["shop", 0].rows == 4
 
 
 def test_values_at_their_limits_arrive_as_they_were(
@@ -67,7 +68,7 @@ def test_a_batch_that_staged_nothing_moves_the_ledger(
     store.sell_all([[(1, 1.0, None)], [(2, 1.0, None)]])
     store.push(connection)
     assert rows(connection, "SELECT count(*) FROM shop.refunds") == [(0,)]
-    assert ledger.read(connection, ["shop"])["shop"].batch == 2
+    assert ledger.read(connection, ["shop"])["shop", 0].batch == 2
 
 
 def test_a_push_takes_no_more_batches_than_it_may_and_says_so(
@@ -95,7 +96,7 @@ def test_a_push_killed_at_any_point_is_completed_by_the_next(
     assert rows(connection) == [(number, -number, str(number)) for number in range(1, 5)]
     assert rows(connection, "SELECT id FROM shop.refunds ORDER BY id") == [(1,), (2,), (3,), (4,)]
     assert store.unsent() == 0
-    assert ledger.read(connection, ["shop"])["shop"].rows == 8
+    assert ledger.read(connection, ["shop"])["shop", 0].rows == 8
 
 
 def test_the_cores_disk_has_what_is_pushed_before_the_warehouse_tells_it(
@@ -103,12 +104,12 @@ def test_the_cores_disk_has_what_is_pushed_before_the_warehouse_tells_it(
 ) -> None:
     told: list[int] = []
 
-    class Recording(Reader):
+    class Recording(Origin):
         def make_durable(self) -> None:
-            told.append(ledger.read(connection, ["shop"])["shop"].batch)
+            told.append(ledger.read(connection, ["shop"])["shop", 0].batch)
 
     store.sell((1, 1.0, None))
-    push = Push(Recording(store.reader.path), store.core.forget, CrashPoints(), batches_max=10)
+    push = Push(0, Recording(store.reader.path, config.Core(), CrashPoints()), CrashPoints(), 10)
     with warehouse.connect(warehouse_url, application="test") as own:
         assert push.run(own, shop.flow).through == 1
         assert push.run(own, shop.flow).rows == 0
@@ -123,7 +124,7 @@ def test_a_failed_push_leaves_neither_rows_nor_ledger(
     with pytest.raises(WarehouseError, match="violates check constraint"):
         store.push(connection)
     assert rows(connection) == []
-    assert ledger.read(connection, ["shop"])["shop"].batch == 0
+    assert ledger.read(connection, ["shop"])["shop", 0].batch == 0
     assert store.unsent() == 1
 
 
@@ -167,7 +168,9 @@ def test_two_pushers_at_once_move_every_row_once(
         pusher.join()
     assert not failures
     assert [row[0] for row in rows(connection)] == list(range(100))
-    assert ledger.read(connection, ["shop"])["shop"] == ledger.Migrated(_core_id(store), 100, 100)
+    assert ledger.read(connection, ["shop"])["shop", 0] == ledger.Migrated(
+        _core_id(store), 100, 100
+    )
 
 
 def _core_id(store: shop.Shop) -> UUID:
@@ -300,7 +303,7 @@ class Watched:
         self.failure: Exception | None = None
         self.failed = threading.Event()
         self.pusher = Pusher(
-            store.a_push(),
+            [store.a_push()],
             [*before, shop.flow],
             url=url,
             every_s=0.01,

@@ -9,6 +9,7 @@ import json
 import logging
 import shutil
 import tempfile
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from etl_procs.calls import Caller
 from etl_procs.core import Core
 from etl_procs.dead_letters import DeadLetter, DeadLetters
 from etl_procs.errors import BadCall, ProcedureFailed, Superseded
+from etl_procs.origin import Origin
 from etl_procs.reader import Reader
 from etl_procs.store import Store, Write
 from headrace import arrow
@@ -253,7 +255,8 @@ class CoreAndModel(RuleBasedStateMachine):
         self.forgotten = data.draw(
             st.integers(self.forgotten, max(self.forgotten, min(self.model.done.values())))
         )
-        self.core.forget(FLOW, self.forgotten)
+        with closing(Origin(self.path, self.settings, self.kill)) as origin:
+            origin.forget(FLOW, self.forgotten)
         self._compare()
         (left,) = self._rows(
             f"SELECT count(*) FROM headrace_staged WHERE last_batch <= {self.forgotten}"

@@ -8,17 +8,14 @@ from typing import Any
 
 import pytest
 from flows import arrived, ended
+from laboring import PATIENCE_S, Laboring
 from trial import Trial, named
-from waiting import until
 
 from etl_procs import Batch, Dataflow, Transaction, by_count, by_punctuation
 from etl_procs.core import core_path
 from etl_procs.errors import OutOfRoom, Superseded
 from etl_procs.flow import Committed
-from etl_procs.model import Stream
-from etl_procs.worker import Worker
 
-PATIENCE_S = 30.0
 N = "n INTEGER NOT NULL"
 
 
@@ -27,25 +24,11 @@ class Running(Trial):
 
     def __init__(self, path: Path, flow: Dataflow, *, pending_max: int = 100, **more: Any) -> None:
         super().__init__(path, flow, **more)
-        self.committed: list[Committed] = []
-        self.failures: list[BaseException] = []
-        self.worker = Worker(
-            self.core,
-            pending_max=pending_max,
-            clock=self.clock,
-            on_commit=self.committed.append,
-            on_failure=self.failures.append,
-        )
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        until(condition, PATIENCE_S, lambda: f"{self.committed} {self.failures}")
-
-    def until_batch(self, number: int) -> None:
-        self.until(lambda: any(c.through >= number for c in self.committed))
+        self.worker = Laboring(self.core, [flow], clock=self.clock, pending_max=pending_max)
 
     def take(self, rows: list[tuple[int]], *, first: int) -> None:
         (stream,) = self.flows[0].borders
-        self.worker.take(arrived(stream, rows, first=first))
+        self.worker.say(arrived(stream, rows, first=first))
 
 
 @pytest.fixture
@@ -86,7 +69,7 @@ def test_what_is_taken_is_run_without_further_words(make: Make) -> None:
     running = make(keep)
     running.worker.start()
     running.take([(1,), (2,)], first=0)
-    running.until_batch(2)
+    running.worker.until_batch(2)
     assert running.query("SELECT n FROM kept") == [(1,), (2,)]
 
 
@@ -94,7 +77,7 @@ def test_what_was_there_before_the_start_is_run(make: Make) -> None:
     running = make(keep)
     running.take([(1,)], first=0)
     running.worker.start()
-    running.until_batch(1)
+    running.worker.until_batch(1)
 
 
 def test_a_batch_that_lingers_is_closed_in_its_time(tmp_path: Path) -> None:
@@ -106,38 +89,23 @@ def test_a_batch_that_lingers_is_closed_in_its_time(tmp_path: Path) -> None:
     running.clock.step = 0.001  # time goes by as it is looked at
     running.worker.start()
     running.take([(1,)], first=0)
-    running.until_batch(1)
+    running.worker.until_batch(1)
     running.worker.stop()
     running.close()
 
 
-def test_who_feeds_waits_while_too_many_batches_wait(make: Make, gate: threading.Event) -> None:
-    entered = threading.Event()
-
-    def slow(tx: Transaction, batch: Batch) -> None:
-        entered.set()
-        assert gate.wait(PATIENCE_S)
-
-    running = make(slow, pending_max=3)
-    running.worker.start()
-    running.take([(0,)], first=0)
-    assert entered.wait(PATIENCE_S)
-    fed: list[int] = []
-
-    def feed() -> None:
-        running.take([(n,) for n in range(1, 10)], first=1)
-        fed.append(running.core.waiting(running.flows[0].streams["source"]))
-
-    feeder = threading.Thread(target=feed)
-    feeder.start()
-    assert fed == []
-    gate.set()
-    feeder.join(PATIENCE_S)
-    assert fed[0] <= 3
-    running.until_batch(10)
+def test_room_is_said_when_no_more_batches_wait_than_may(make: Make) -> None:
+    running = make(keep, pending_max=3, group_batches_max=1)
+    worker = running.worker
+    running.take([(n,) for n in range(10)], first=0)
+    worker.start()
+    worker.until_batch(10)
+    before = [isinstance(one, Committed) for one in worker.said].index(False)
+    assert before == 10 - 3
+    assert worker.rooms("source") == 1
 
 
-def test_stopping_lets_the_batch_at_hand_finish_and_frees_who_feeds(
+def test_stopping_lets_the_batch_at_hand_finish_and_runs_no_other(
     make: Make, gate: threading.Event
 ) -> None:
     entered = threading.Event()
@@ -149,20 +117,15 @@ def test_stopping_lets_the_batch_at_hand_finish_and_frees_who_feeds(
 
     running = make(slow, pending_max=1, group_batches_max=1)
     running.worker.start()
-    feeder = threading.Thread(target=lambda: running.take([(n,) for n in range(9)], first=0))
-    feeder.start()
+    running.take([(n,) for n in range(9)], first=0)
     assert entered.wait(PATIENCE_S)
     stopper = threading.Thread(target=running.worker.stop)
     stopper.start()
-    running.until(lambda: running.worker._stopping)
     gate.set()
     stopper.join(PATIENCE_S)
-    feeder.join(PATIENCE_S)
     assert not stopper.is_alive()
-    assert not feeder.is_alive()
     assert running.batch(running.flows[0]) == 1
-    running.take([(9,)], first=9)  # it is Kafka's still, and the next start's
-    assert running.failures == []
+    assert running.worker.failures == []
 
 
 def test_what_may_pass_is_waited_for_and_said(
@@ -182,9 +145,9 @@ def test_what_may_pass_is_waited_for_and_said(
     with caplog.at_level(logging.WARNING):
         running.take([(1,)], first=0)
         running.worker.start()
-        running.until_batch(1)
+        running.worker.until_batch(1)
     assert "trying again in 0.1 s: the disk is full" in caplog.text
-    assert running.failures == []
+    assert running.worker.failures == []
 
 
 def test_what_does_not_pass_ends_it_and_is_told(make: Make) -> None:
@@ -192,8 +155,8 @@ def test_what_does_not_pass_ends_it_and_is_told(make: Make) -> None:
     other = Trial(running.path, *running.flows)
     running.take([(1,)], first=0)
     running.worker.start()
-    running.until(lambda: bool(running.failures))
-    assert isinstance(running.failures[0], Superseded)
+    running.worker.until(lambda: bool(running.worker.failures))
+    assert isinstance(running.worker.failures[0], Superseded)
     other.close()
 
 
@@ -208,11 +171,11 @@ def test_a_wish_of_another_process_is_seen_in_a_quiet_core(make: Make) -> None:
     running = make(fails_once, attempts_max=1)
     running.worker.start()
     running.take([(7,)], first=0)
-    running.until_batch(1)
+    running.worker.until_batch(1)
     bad.clear()
     with running.changing() as dead:
         dead.replay([letter.id for letter in dead])
-    running.until_batch(2)
+    running.worker.until_batch(2)
     assert running.query("SELECT n FROM kept") == [(7,)]
 
 
@@ -222,21 +185,18 @@ def test_a_stream_that_is_ahead_does_not_keep_the_other_from_coming(tmp_path: Pa
     seen: list[int] = []
     flow.procedure(takes=[left, right])(named("join", lambda tx, *_: seen.append(tx.batch)))
     running = Running(core_path(tmp_path), flow, pending_max=2)
-    running.worker.start()
-
-    def feed(stream: Stream) -> None:  # each border stream has a batcher of its own
-        for n in range(1, 9):
-            running.worker.take(ended(stream, [(n,)], batch=n, first=2 * n))
-
-    ahead, behind = (threading.Thread(target=feed, args=[s], daemon=True) for s in (left, right))
-    ahead.start()
-    running.until(lambda: running.core.waiting(left) == 3)
-    assert running.core.waiting(left) == 3, "it waits for room, and takes no more"
-    behind.start()
-    for feeder in (ahead, behind):
-        feeder.join(PATIENCE_S)
-        assert not feeder.is_alive()
-    running.until_batch(8)
-    assert seen == list(range(1, 9))
-    running.worker.stop()
+    worker = running.worker
+    worker.start()
+    for n in (1, 2):
+        worker.say(ended(left, [(n,)], batch=n, first=2 * n))
+        worker.until(lambda n=n: worker.rooms("left") == n)
+    worker.say(ended(left, [(3,)], batch=3, first=6))
+    worker.until(lambda: running.core.waiting(left) == 3)
+    assert worker.rooms("left") == 2, "it has no room for more"
+    for n in range(1, 4):
+        worker.say(ended(right, [(n,)], batch=n, first=2 * n))
+    worker.until_batch(3)
+    worker.until(lambda: worker.rooms("left") == 3)
+    assert seen == [1, 2, 3]
+    worker.stop()
     running.close()

@@ -19,6 +19,7 @@ from etl_procs.batch import Arrived
 from etl_procs.core import Core
 from etl_procs.dead_letters import DeadLetter, DeadLetters
 from etl_procs.flow import Committed
+from etl_procs.origin import Origin
 from etl_procs.reader import Reader
 from headrace import config
 from headrace.crash import CrashPoints
@@ -78,6 +79,11 @@ class Trial:
             for part in self.log:
                 self.core.feed(part)
         return self.said
+
+    def forget(self, through: int) -> None:
+        """Drop what its first dataflow has staged, as if a warehouse had it."""
+        with closing(Origin(self.path, config.Core(**self.settings), CrashPoints())) as origin:
+            origin.forget(self.flows[0].name, through)
 
     def close(self) -> None:
         while self.cores:

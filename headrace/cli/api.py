@@ -39,19 +39,19 @@ def run_api(context: Context) -> int:
     from api.island import Island
     from api.metrics import Figures
     from etl_procs import loader
-    from etl_procs.calls import Caller
+    from etl_procs.callers import Callers
     from etl_procs.core import core_path
-    from etl_procs.reader import Reader
     from headrace.cli import figures
 
     telemetry.start_logging("api")
-    path, dataflows = core_path(config.home), loader.load(config.flows)
+    dataflows = loader.load(config.flows)
+    partitions = range(max(flow.partitions for flow in dataflows.values()))
+    cores = [core_path(config.home, partition) for partition in partitions]
     crash = CrashPoints(config.testing.crash_at)
-    reader = Reader(path)
-    calls = Calls(dataflows, partial(Caller, path, dataflows, config.core, crash))
+    calls = Calls(dataflows, Callers(config.home, dataflows, config.core, crash))
     island = Island(
         url=config.warehouse.url,
-        reader=reader,
+        cores=cores,
         catalogue=Catalogue(dataflows),
         timeout_ms=config.api.query_timeout_ms,
         rows_max=config.api.query_rows_max,
@@ -59,7 +59,7 @@ def run_api(context: Context) -> int:
     listener = _listen(config)
     server = uvicorn.Server(
         uvicorn.Config(
-            create(island, calls, Figures(reader, partial(figures.living, config.home)), key),
+            create(island, calls, Figures(cores, partial(figures.living, config.home)), key),
             log_config=None,
             access_log=False,
             server_header=False,

@@ -1,22 +1,22 @@
-"""The engine: batcher, core and pusher in one process, wired here."""
+"""The engine: Spark's driver, its batchers, the partitions that they feed, the pusher."""
 
 import logging
 import shutil
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
+from functools import partial
 
 import pyarrow as pa
 
 from etl_procs.batch import Arrived
-from etl_procs.core import Core, core_path
+from etl_procs.core import core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.flow import Committed
-from etl_procs.measured import Scribe
+from etl_procs.messages import Start, Topic
 from etl_procs.model import Stream
-from etl_procs.reader import Reader
-from etl_procs.worker import Worker
+from etl_procs.origin import Origin
+from etl_procs.partitions import Partitions
 from headrace.clock import Clock
 from headrace.config import Config
 from headrace.crash import CrashPoints
@@ -31,35 +31,28 @@ log = logging.getLogger(__name__)
 
 # How long an ending engine waits for a push; a push that is cut off is undone, and done again.
 PUSH_AT_HAND_S = 10.0
-# How often the main thread looks: for a signal that came just before a wait, and at the metrics.
+# How often the main thread looks for a signal that came just before a wait.
 LOOK_EVERY_S = 1.0
 
 
 class Engine:
-    """One engine: a batcher for each border stream, the core that they feed, and the pusher."""
+    """One engine: a batcher for each border stream, the partitions that they feed, the pusher."""
 
     def __init__(self, config: Config, dataflows: dict[str, Dataflow], clock: Clock) -> None:
-        crash = CrashPoints(config.testing.crash_at)
-        path = core_path(config.home)
         self._config = config
         self._dataflows = dataflows
-        self._core = Core(path, settings=config.core, clock=clock, crash=crash)
-        self._worker = Worker(
-            self._core,
-            pending_max=config.core.pending_batches_max,
-            clock=clock,
+        self._clock = clock
+        self._paths = [
+            core_path(config.home, partition)
+            for partition in range(max(flow.partitions for flow in dataflows.values()))
+        ]
+        home = Home(config.home)
+        self._partitions = Partitions(
+            [Start(config, number, home.metrics(number)) for number in range(len(self._paths))],
             on_commit=self._committed,
             on_failure=self.fail,
         )
-        self._pusher = Pusher(
-            Push(Reader(path), self._core.forget, crash, config.push.batches_max),
-            list(dataflows.values()),
-            url=config.warehouse.url,
-            every_s=config.push.every_ms / 1000,
-            clock=clock,
-            on_failure=self.fail,
-        )
-        self._scribe = Scribe(Home(config.home).metrics, clock)
+        self._pusher: Pusher | None = None
         self._unsaid: dict[str, Committed] = {}
         self._unsaid_lock = threading.Lock()
         self._done = threading.Event()
@@ -77,9 +70,9 @@ class Engine:
     def run(self, when_ready: Callable[[], None]) -> None:
         """Run until stopped; raise what made it fail, if anything did."""
         with ExitStack() as closing:
-            closing.callback(self._core.close)
             closing.callback(self._say_what_was_committed)
-            for change in self._core.prepare(self._dataflows.values()):
+            closing.callback(self._partitions.stop)
+            for change in self._partitions.start():
                 log.warning("changed since the last start: %s", change)
             scratch = self._config.home / "spark"
             shutil.rmtree(scratch, ignore_errors=True)  # checkpoints of engines that were killed
@@ -87,69 +80,94 @@ class Engine:
             spark_jars = jars.spark_jars(self._config)
             spark = session.start(self._config.engine, jars=spark_jars, scratch=scratch)
             closing.callback(_stopped, "Spark", spark.stop)
+            self._pusher = self._made_pusher(closing)
             self._pusher.start()
             closing.callback(self._pusher.stop, PUSH_AT_HAND_S)
-            topics_of = {flow.name: self._open(flow) for flow in self._dataflows.values()}
-            self._worker.start()
-            closing.callback(self._worker.stop)
+            topics_of = self._topics()
+            positions = self._partitions.open(
+                {
+                    name: {s: Topic(topic.id, tuple(topic.partitions)) for s, topic in of.items()}
+                    for name, of in topics_of.items()
+                }
+            )
             for flow in self._dataflows.values():
                 for stream in flow.borders:
                     batcher = Batcher(spark, stream, self._config)
                     closing.callback(_stopped, "the batcher", batcher.stop)
-                    self._start(batcher, stream, topics_of[flow.name][stream.name], scratch)
-            closing.callback(self._worker.ask_to_stop)  # first: a batcher may wait for room
+                    batcher.start(
+                        topics_of[flow.name][stream.name],
+                        positions[flow.name, stream.name],
+                        partial(self._take, stream, flow.partitions),
+                        scratch,
+                    )
+                    threading.Thread(
+                        target=self._watch, args=[batcher], name="watch batcher", daemon=True
+                    ).start()
+            closing.callback(self._partitions.ask_to_stop)  # first: a batcher may wait for room
             when_ready()
             log.info("ready")
             while not self._done.wait(LOOK_EVERY_S):
                 self._say_what_was_committed()
-                self._scribe.write(self._core.metrics, self._core.queues())
         if self._failure is not None:
             raise self._failure
 
-    def _open(self, flow: Dataflow) -> dict[str, topics.Topic]:
-        """Make sure of the topics of a dataflow, and open it in the core."""
+    def _made_pusher(self, closing: ExitStack) -> Pusher:
+        config, pushes = self._config, []
+        crash = CrashPoints(config.testing.crash_at)
+        for partition, path in enumerate(self._paths):
+            origin = Origin(path, config.core, crash)
+            closing.callback(origin.close)
+            pushes.append(Push(partition, origin, crash, config.push.batches_max))
+        return Pusher(
+            pushes,
+            list(self._dataflows.values()),
+            url=config.warehouse.url,
+            every_s=config.push.every_ms / 1000,
+            clock=self._clock,
+            on_failure=self.fail,
+        )
+
+    def _topics(self) -> dict[str, dict[str, topics.Topic]]:
+        """Make sure of the topics of all border streams; by dataflow and stream."""
         broker = self._config.broker
-        found = {
-            stream.name: topics.ensure(broker.bootstrap, stream.topic, broker.topic_partitions)
-            for stream in flow.borders
+        return {
+            name: {
+                stream.name: topics.ensure(broker.bootstrap, stream.topic, broker.topic_partitions)
+                for stream in flow.borders
+            }
+            for name, flow in self._dataflows.items()
         }
-        for name, topic in found.items():
-            self._core.claim(flow.name, name, topic.id)
-        self._core.open(flow.name, {name: topic.partitions for name, topic in found.items()})
-        return found
 
-    def _start(self, batcher: Batcher, stream: Stream, topic: topics.Topic, scratch: Path) -> None:
-        def take(tuples: pa.Table) -> None:
-            try:
-                self._worker.take(Arrived(stream, tuples))
-            except Exception as error:  # noqa: BLE001 - Spark would only log it
-                self.fail(error)
+    def _take(self, stream: Stream, partitions: int, tuples: pa.Table) -> None:
+        try:
+            self._partitions.take(Arrived(stream, tuples), partitions)
+        except Exception as error:  # noqa: BLE001 - Spark would only log it
+            self.fail(error)
 
-        def watch() -> None:
-            try:
-                batcher.wait()
-            except Exception as error:  # noqa: BLE001 - handed to the main thread
-                self.fail(error)
-            else:
-                self.stop()
+    def _watch(self, batcher: Batcher) -> None:
+        try:
+            batcher.wait()
+        except Exception as error:  # noqa: BLE001 - handed to the main thread
+            self.fail(error)
+        else:
+            self.stop()
 
-        batcher.start(topic, self._core.positions(stream), take, scratch)
-        threading.Thread(target=watch, name="watch batcher", daemon=True).start()
-
-    def _committed(self, committed: Committed) -> None:
-        self._pusher.notify()
+    def _committed(self, partition: int, committed: Committed) -> None:
+        if self._pusher is not None:
+            self._pusher.notify()
+        place = self._dataflows[committed.dataflow].place(partition)
         with self._unsaid_lock:
-            before = self._unsaid.get(committed.dataflow)
-            self._unsaid[committed.dataflow] = before.with_next(committed) if before else committed
+            before = self._unsaid.get(place)
+            self._unsaid[place] = before.with_next(committed) if before else committed
 
     def _say_what_was_committed(self) -> None:
         """Log it once in a while: there may be a hundred groups in a second."""
         with self._unsaid_lock:
             unsaid, self._unsaid = self._unsaid, {}
-        for committed in unsaid.values():
+        for place, committed in unsaid.items():
             log.info(
                 "%s committed batches %d to %d: %d tuples, %d dead letters, %d rows staged",
-                committed.dataflow,
+                place,
                 committed.first,
                 committed.through,
                 committed.tuples,

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.command import Command, Context
@@ -18,8 +19,7 @@ def run_call(context: Context) -> int:
     """Make the call and print its rows."""
     # Here, because every other command would pay for importing Arrow.
     from etl_procs import loader
-    from etl_procs.calls import Caller
-    from etl_procs.core import core_path
+    from etl_procs.callers import Callers
 
     config, arguments = context.config, context.arguments
     dataflows = loader.load(config.flows)
@@ -27,11 +27,8 @@ def run_call(context: Context) -> int:
     declared = dataflows[dataflow].calls.get(name) if dataflow in dataflows else None
     given = _given(arguments, declared)
     crash = CrashPoints(config.testing.crash_at)
-    caller = Caller(core_path(config.home), dataflows, config.core, crash)
-    try:
-        rows = caller.call(dataflow, name, given, key=arguments.key)
-    finally:
-        caller.close()
+    with closing(Callers(config.home, dataflows, config.core, crash)) as callers:
+        rows = callers.call(dataflow, name, given, key=arguments.key)
     assert declared is not None, "or it was refused"
     print("\n".join(_lines(declared, rows, as_json=arguments.output == "json")))
     return Exit.OK

@@ -1,13 +1,15 @@
 """The engine's figures: what it measures, if it lives, beside what the core holds in any case."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from etl_procs import measured
-from etl_procs.core import core_path
+from etl_procs.core import core_paths
 from etl_procs.measured import Measured
 from etl_procs.reader import Reader
 from headrace.cli.table import laid_out
@@ -45,7 +47,7 @@ class FlowView:
 
 @dataclass(frozen=True, slots=True)
 class CoreView:
-    """The core, as shown."""
+    """The core of one partition, as shown."""
 
     living: bool
     dataflows: dict[str, FlowView]
@@ -67,20 +69,14 @@ class CoreView:
             "figures": dict(self.figures) or None,
         }
 
-    def lines(self) -> list[str]:
-        """Write it as a table for people, and a line that says of when it is."""
-        head = ("dataflow", *(title for title, _, _ in COLUMNS))
-        rows = [_row(name, asdict(flow)) for name, flow in self.dataflows.items()]
-        table = laid_out(head, rows, right=range(1, len(head))) if rows else []
-        return [*table, self._of_when()]
-
-    def _of_when(self) -> str:
+    def of_when(self) -> str:
+        """Say how fast it is, or of when its figures are."""
         if self.found is None:
-            return "core: no engine measures"
+            return "no engine measures"
         at = self.found.at.isoformat(timespec="seconds")
         if not self.living:
             return (
-                f"core: no engine measures now; the last one that did (pid {self.found.pid}) "
+                f"no engine measures now; the last one that did (pid {self.found.pid}) "
                 f"stopped at {at}"
             )
         rates = self.figures["rates"]
@@ -89,30 +85,47 @@ class CoreView:
             if rates
             else "rates are known in a second"
         )
-        return f"core: {rate}, {self.figures['rollbacks']:,} rolled back since the engine started"
+        return f"{rate}, {self.figures['rollbacks']:,} rolled back since the engine started"
 
 
-def living(root: Path) -> Measured | None:
-    """Give the figures of the engine that runs in a data folder; None if none runs, or is stuck."""
-    home = Home(root)
-    found = measured.read(home.metrics)
-    return found if _lives(home, found, SystemClock().now()) else None
+def lines(cores: Sequence[CoreView]) -> list[str]:
+    """Write them as a table for people, and a line for each that says of when it is."""
+    head = ("dataflow", *(title for title, _, _ in COLUMNS))
+    rows = [_row(name, asdict(flow)) for core in cores for name, flow in core.dataflows.items()]
+    table = laid_out(head, rows, right=range(1, len(head))) if rows else []
+    names = ["core"] if len(cores) == 1 else [f"core {number}" for number in range(len(cores))]
+    return [*table, *(f"{name}: {core.of_when()}" for name, core in zip(names, cores, strict=True))]
 
 
-def look(home: Home, now: datetime) -> CoreView | None:
-    """See what the core holds and its engine measures; None before there is a core."""
+def living(root: Path) -> list[Measured | None]:
+    """Give the figures of each partition of the engine that runs in a data folder; None where none
+    runs, or it is stuck.
+    """
+    home, now = Home(root), SystemClock().now()
+    found = [measured.read(home.metrics(p)) for p in range(len(core_paths(root)))]
+    return [figures if _lives(home, figures, now) else None for figures in found]
+
+
+def look(home: Home, now: datetime) -> list[CoreView]:
+    """See what each partition's core holds and measures; nothing before there is one."""
     try:
-        with Reader(core_path(home.root)).snapshot() as snapshot:
-            batches, letters = snapshot.batches(), snapshot.dead_letters.counts()
+        with ExitStack() as opened:
+            cores = [opened.enter_context(Reader(p).snapshot()) for p in core_paths(home.root)]
+            held = [(core.batches(), core.dead_letters.counts()) for core in cores]
     except HeadraceError:
-        return None  # the states of the parts tell why
-    found = measured.read(home.metrics)
-    lives = _lives(home, found, now)
-    flows = {}
-    for name, batch in batches.items():
-        measures = _measures(name, found.figures) if lives and found is not None else {}
-        flows[name] = FlowView(batch, letters.get(name, (0, 0))[0], **measures)
-    return CoreView(lives, flows, found)
+        return []  # the states of the parts tell why
+    divided = Counter(name for batches, _ in held for name in batches)
+    views = []
+    for partition, (batches, letters) in enumerate(held):
+        found = measured.read(home.metrics(partition))
+        lives = _lives(home, found, now)
+        flows = {}
+        for name, batch in batches.items():
+            measures = _measures(name, found.figures) if lives and found is not None else {}
+            place = name if divided[name] == 1 else f"{name}[{partition}]"
+            flows[place] = FlowView(batch, letters.get(name, (0, 0))[0], **measures)
+        views.append(CoreView(lives, flows, found))
+    return views
 
 
 def _lives(home: Home, found: Measured | None, now: datetime) -> bool:

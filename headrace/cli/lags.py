@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from etl_procs import loader
 from etl_procs.core import core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Stream
+from etl_procs.partitions import seen_by_all
 from etl_procs.reader import Reader, Snapshot
 from headrace.config import Config
 from headrace.errors import HeadraceError, NotRunning
@@ -16,15 +18,17 @@ from ingest import topics
 STUCK_S = 60.0
 POLL_S = 0.1
 
+T = TypeVar("T")
+
 
 def tuples(config: Config, bootstrap: str) -> int | None:
-    """Count the tuples in Kafka that the core has not taken; None where that cannot be known."""
+    """Count the tuples in Kafka that a core has still to take; None where that cannot be known."""
 
-    def waiting(snapshot: Snapshot, flow: Dataflow) -> int:
+    def waiting(flow: Dataflow) -> int:
         return sum(
             held.stop - done.get(partition, held.start)
             for stream in flow.borders
-            for done in [snapshot.positions(flow.name, stream.name)]
+            for done in [_positions(config, flow, stream)]
             for partition, held in topics.held(bootstrap, stream.topic).items()
         )
 
@@ -32,18 +36,18 @@ def tuples(config: Config, bootstrap: str) -> int | None:
 
 
 def rows(config: Config) -> int | None:
-    """Count the rows that the core has staged and the warehouse not confirmed."""
-    return _counted(config, lambda snapshot, flow: snapshot.waiting(flow.name))
+    """Count the rows that the cores have staged and the warehouse not confirmed."""
+    return _counted(
+        config, lambda flow: sum(_of_each(config, flow, lambda core: core.waiting(flow.name)))
+    )
 
 
-def until_taken(config: Config, stream: Stream, bootstrap: str) -> None:
+def until_taken(config: Config, flow: Dataflow, stream: Stream, bootstrap: str) -> None:
     """Return when the core has taken all that is in a stream's topic now."""
     partitions = topics.held(bootstrap, stream.topic)
-    reader = Reader(core_path(config.home))
     before, deadline = None, 0.0
     while True:
-        with reader.snapshot() as snapshot:
-            done = snapshot.positions(stream.dataflow, stream.name)
+        done = _positions(config, flow, stream)
         if all(done.get(p, held.start) >= held.stop for p, held in partitions.items()):
             return
         if done != before:
@@ -56,10 +60,21 @@ def until_taken(config: Config, stream: Stream, bootstrap: str) -> None:
         time.sleep(POLL_S)
 
 
-def _counted(config: Config, waiting: Callable[[Snapshot, Dataflow], int]) -> int | None:
+def _counted(config: Config, waiting: Callable[[Dataflow], int]) -> int | None:
     try:
-        flows = loader.load(config.flows).values()
-        with Reader(core_path(config.home)).snapshot() as snapshot:
-            return sum(waiting(snapshot, flow) for flow in flows)
+        return sum(map(waiting, loader.load(config.flows).values()))
     except HeadraceError:
         return None  # the states of the parts tell why
+
+
+def _positions(config: Config, flow: Dataflow, stream: Stream) -> dict[int, int]:
+    return seen_by_all(_of_each(config, flow, lambda core: core.positions(flow.name, stream.name)))
+
+
+def _of_each(config: Config, flow: Dataflow, ask: Callable[[Snapshot], T]) -> list[T]:
+    """Ask the core of each partition of a dataflow."""
+    found = []
+    for partition in range(flow.partitions):
+        with Reader(core_path(config.home, partition)).snapshot() as core:
+            found.append(ask(core))
+    return found

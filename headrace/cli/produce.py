@@ -23,7 +23,8 @@ def run_produce(context: Context) -> int:
     from ingest.producer import produce
 
     arguments, config = context.arguments, context.config
-    stream = loader.stream_named(loader.load(config.flows), arguments.stream)
+    dataflows = loader.load(config.flows)
+    stream = loader.stream_named(dataflows, arguments.stream)
     bootstrap = addresses.bootstrap(config)
     topics.ensure(bootstrap, stream.topic, config.broker.topic_partitions)
     progress = Progress()
@@ -35,7 +36,7 @@ def run_produce(context: Context) -> int:
                 progress.tell(sent)
         print(f"{_counted(progress.sent)} in {stream.topic}")
         if arguments.wait:
-            until_taken(config, stream, bootstrap)
+            until_taken(config, dataflows[stream.dataflow], stream, bootstrap)
             print("the core has taken them")
     except KeyboardInterrupt:
         raise Interrupted(

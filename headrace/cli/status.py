@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from headrace.cli import parts
@@ -55,8 +56,8 @@ class View:
     supervisor: SupervisorView
     parts: dict[str, PartView]
     home: Path
-    core: "CoreView | None" = None
-    """What the core holds and its engine measures; None before there is a core."""
+    cores: "tuple[CoreView, ...]" = ()
+    """What each partition's core holds and measures; none before there is one."""
 
     @property
     def is_ready(self) -> bool:
@@ -65,8 +66,10 @@ class View:
 
     def json(self) -> str:
         """Write it as JSON."""
-        core = None if self.core is None else self.core.document()
-        return json.dumps({**asdict(replace(self, core=None)), "core": core}, default=str, indent=2)
+        cores = [core.document() for core in self.cores]
+        return json.dumps(
+            {**asdict(replace(self, cores=())), "cores": cores}, default=str, indent=2
+        )
 
     def lines(self) -> list[str]:
         """Write it as a table for people."""
@@ -74,8 +77,8 @@ class View:
         first = ("supervisor", own.state, own.pid or "-", "-", "-", _age(own.age_s), "-")
         rows = [first, *(_row(name, part) for name, part in self.parts.items())]
         why = ["", own.why] if own.why else []
-        core = [] if self.core is None else ["", *self.core.lines()]
-        return [*laid_out(HEADER, rows), *core, "", f"data folder: {self.home}", *why]
+        cores = ["", *_figures().lines(self.cores)] if self.cores else []
+        return [*laid_out(HEADER, rows), *cores, "", f"data folder: {self.home}", *why]
 
 
 def print_status(context: Context) -> int:
@@ -90,14 +93,14 @@ def look(config: Config, clock: Clock) -> View:
     home = Home(config.home)
     running = state.running(home)
     view = _gone(home) if running is None else _living(config, home, running, clock.now())
-    return replace(view, core=_core(home, clock.now()))
+    return replace(view, cores=tuple(_figures().look(home, clock.now())))
 
 
-def _core(home: Home, now: datetime) -> "CoreView | None":
+def _figures() -> ModuleType:
     # Here, because every other command would pay for importing Arrow.
     from headrace.cli import figures
 
-    return figures.look(home, now)
+    return figures
 
 
 def _gone(home: Home) -> View:

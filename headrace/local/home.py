@@ -66,10 +66,9 @@ class Home:
         """Held by the engine that writes the core, and signed by it when it is ready."""
         return self.run / "writer.lock"
 
-    @property
-    def metrics(self) -> Path:
-        """What the engine measures, written anew all the time."""
-        return self.run / "metrics.json"
+    def metrics(self, partition: int = 0) -> Path:
+        """What the core of a partition measures, written anew all the time."""
+        return self.run / f"metrics-{partition}.json"
 
     @property
     def postgres_password(self) -> Path:

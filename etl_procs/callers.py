@@ -1,0 +1,64 @@
+"""Callers: calls on all partitions, each on that of its key."""
+
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from etl_procs.calls import Caller, Result
+from etl_procs.core import core_path
+from etl_procs.dataflow import Dataflow
+from etl_procs.routing import partition_of
+from headrace.config import Core as Settings
+from headrace.crash import CrashPoints
+
+
+class Callers:
+    """Makes calls on the cores of a data folder, from any thread; each core is opened when it is
+    first needed.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        dataflows: Mapping[str, Dataflow],
+        settings: Settings,
+        crash: CrashPoints,
+    ) -> None:
+        self._home = home
+        self._dataflows = dataflows
+        self._settings = settings
+        self._crash = crash
+        self._opening = threading.Lock()
+        self._opened: dict[int, Caller] = {}
+        self._closing = ExitStack()
+
+    def call(
+        self, dataflow: str, name: str, arguments: Mapping[str, Any], *, key: str = ""
+    ) -> Result:
+        """Run a call and give its rows; with a `key`, run it at most once."""
+        partition = self._partition(dataflow, name, arguments)
+        return self._caller(partition).call(dataflow, name, arguments, key=key)
+
+    def close(self) -> None:
+        """Close the cores' files."""
+        with self._opening:
+            self._opened.clear()
+            self._closing.close()
+
+    def _partition(self, dataflow: str, name: str, arguments: Mapping[str, Any]) -> int:
+        flow = self._dataflows.get(dataflow)
+        call = flow.calls.get(name) if flow else None
+        if flow is None or call is None or flow.partitions == 1:
+            return 0  # any core refuses what nobody declares
+        return partition_of(arguments.get(call.key), flow.partitions)
+
+    def _caller(self, partition: int) -> Caller:
+        with self._opening:
+            if partition not in self._opened:
+                path = core_path(self._home, partition)
+                caller = Caller(path, self._dataflows, self._settings, self._crash)
+                self._closing.callback(caller.close)
+                self._opened[partition] = caller
+            return self._opened[partition]

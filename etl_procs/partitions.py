@@ -1,0 +1,174 @@
+"""The partitions of the cores: a worker process for each, and the way to them.
+
+Tuples go to the partition of their key. Whoever hands them in waits until every partition has room
+for more: a slow one holds its stream back, and not its neighbours' streams.
+"""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from socket import socketpair
+from typing import Any
+
+from etl_procs.batch import Arrived
+from etl_procs.flow import Committed
+from etl_procs.messages import Open, Opened, Prepared, Room, Start, Stop, Take, Topic
+from etl_procs.routing import routed
+from headrace import arrow
+from headrace.errors import HeadraceError
+
+
+class Partitions:
+    """The workers of one engine, started and ended together."""
+
+    def __init__(
+        self,
+        starts: Sequence[Start],
+        *,
+        on_commit: Callable[[int, Committed], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._starts = starts
+        self._on_commit = on_commit
+        self._on_failure = on_failure
+        self._processes: list[_Process] = []
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._full: set[tuple[int, Room]] = set()
+        """Where there is no room, or nothing was said of it since tuples went there."""
+
+    def start(self) -> list[str]:
+        """Start them; tell what has changed since their cores were last open."""
+        for start in self._starts:
+            self._processes.append(_Process(start))
+        changes = []
+        for process in self._processes:
+            prepared = process.hear(Prepared)
+            changes += [process.of(change) for change in prepared.changes]
+        return changes
+
+    def open(
+        self, topics: Mapping[str, Mapping[str, Topic]]
+    ) -> dict[tuple[str, str], dict[int, int]]:
+        """Let them run; tell where reading begins, for dataflow and stream: at the offset that
+        some partition has still to see, or, where one has seen nothing, at no offset.
+        """
+        opened = []
+        for process in self._processes:
+            process.say(Open(topics))
+            opened.append(process.hear(Opened).positions)
+        for process in self._processes:
+            threading.Thread(target=self._listen, args=[process], daemon=True).start()
+        found = {}
+        for of in opened[0]:
+            found[of] = seen_by_all([positions[of] for positions in opened if of in positions])
+        return found
+
+    def take(self, arrived: Arrived, partitions: int) -> None:
+        """Hand tuples in; return when there is room for more."""
+        parts = routed(arrived, partitions)
+        room = Room(arrived.stream.dataflow, arrived.stream.name)
+        with self._changed:
+            if self._stopping:
+                return  # Kafka has it, and the next start takes it
+            waits = {(partition, room) for partition in range(len(parts))}
+            self._full |= waits
+        for process, part in zip(self._processes, parts, strict=False):
+            process.say(Take(*room, arrow.to_bytes(part.tuples), part.through))
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or not waits & self._full)
+
+    def ask_to_stop(self) -> None:
+        """Let those go on who wait for room; returns at once."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Stop all after the groups at hand."""
+        self.ask_to_stop()
+        for process in self._processes:
+            process.ask_to_stop()
+        for process in self._processes:
+            process.wait()
+
+    def _listen(self, process: "_Process") -> None:
+        try:
+            while (said := process.hear(Committed, Room)) is not None:
+                if isinstance(said, Committed):
+                    self._on_commit(process.partition, said)
+                else:
+                    with self._changed:
+                        self._full.discard((process.partition, said))
+                        self._changed.notify_all()
+        except Exception as error:  # noqa: BLE001 - handed to the main thread
+            self._on_failure(error)
+            self.ask_to_stop()
+
+
+def seen_by_all(positions: Sequence[Mapping[int, int]]) -> dict[int, int]:
+    """Tell how far a topic was read by every partition of a dataflow, from how far by each."""
+    lanes = set.intersection(*map(set, positions))
+    return {lane: min(at[lane] for at in positions) for lane in sorted(lanes)}
+
+
+class _Process:
+    """One worker process, and the socket to it."""
+
+    def __init__(self, start: Start) -> None:
+        self.partition = start.partition
+        ours, theirs = socketpair()
+        with theirs:
+            descriptor = theirs.fileno()
+            command = [sys.executable, "-m", "etl_procs.worker", str(descriptor)]
+            self._process = subprocess.Popen(
+                command, pass_fds=[descriptor], stdin=subprocess.DEVNULL
+            )
+        self._connection = Connection(ours.detach())
+        self._saying = threading.Lock()
+        self.say(start)
+
+    def of(self, text: str) -> str:
+        """Say of which partition something is; of the only one there may be, nothing."""
+        return f"partition {self.partition}: {text}" if self.partition else text
+
+    def say(self, message: Any) -> None:
+        """Say something, unless it is gone: then its end is heard."""
+        try:
+            with self._saying:
+                self._connection.send(message)
+        except OSError:
+            if not self._ended():
+                raise
+
+    def hear(self, *kinds: type) -> Any:
+        """Hear the next word; None at an end that is in order. An error is raised."""
+        try:
+            said = self._connection.recv()
+        except (EOFError, OSError) as error:
+            code = self._process.wait()
+            if code == 0:
+                return None
+            raise HeadraceError(
+                self.of(f"the core's process has ended by itself, with code {code}"),
+                hint="Nothing is lost: the next start goes on where its ledger is. `headrace logs "
+                "engine` may tell more.",
+            ) from error
+        if isinstance(said, BaseException):
+            raise said
+        assert isinstance(said, kinds), said
+        return said
+
+    def ask_to_stop(self) -> None:
+        """Have it end after the group at hand."""
+        self.say(Stop())
+
+    def wait(self) -> None:
+        """Return when it has ended."""
+        self._process.wait()
+        self._connection.close()
+
+    def _ended(self) -> bool:
+        return self._process.poll() is not None

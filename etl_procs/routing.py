@@ -1,0 +1,76 @@
+"""Routing: what arrives, divided among the partitions of a dataflow by key.
+
+A key's partition never changes: it is a checksum of the key's text. What has no key goes to
+partition 0, if it did not decode, or to all of them, if it is a punctuation. All partitions see
+how far a stream has come, so that one that is given nothing does not stay behind.
+"""
+
+import zlib
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl_procs.backlog import epochs_of, runs_of
+from etl_procs.batch import MARK, OFFSET, PARTITION, REASON, Arrived
+from etl_procs.rules import ByInterval, Value
+
+NOBODY = -1
+"""In place of a partition: nobody's tuple, and everybody's business."""
+YES = pa.array([True])
+
+
+def partition_of(key: Value, partitions: int) -> int:
+    """Name the partition that a key belongs to."""
+    return zlib.crc32(str(key).encode("utf-8", "surrogatepass")) % partitions
+
+
+def routed(arrived: Arrived, partitions: int) -> list[Arrived]:
+    """Divide what has arrived, for each partition its part."""
+    stream, table = arrived.stream, arrived.tuples
+    if isinstance(stream.batches, ByInterval) and table[MARK].null_count < len(table):
+        table = table.filter(table[MARK].is_null())  # only time ends an interval
+    if partitions == 1:
+        return [Arrived(stream, table)]
+    table = table.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")]).combine_chunks()
+    through = {
+        partition: table[OFFSET][end - 1].as_py() + 1
+        for partition, _, end in runs_of(table[PARTITION])
+    }
+    owners = _owners(table, stream.key, partitions)
+    if isinstance(stream.batches, ByInterval):
+        table = _with_time_as_marks(table, stream.batches)
+    return [
+        Arrived(stream, _part(table, pc.equal(owners, partition)), through)
+        for partition in range(partitions)
+    ]
+
+
+def _owners(table: pa.Table, key: str, partitions: int) -> pa.Array:
+    keys = table[key].combine_chunks().dictionary_encode()
+    owner_of = pa.array([partition_of(k, partitions) for k in keys.dictionary.to_pylist()])
+    owners = owner_of.cast(pa.int64()).take(keys.indices)
+    owners = pc.if_else(table[REASON].is_valid(), 0, owners)
+    return pc.if_else(table[MARK].is_valid(), NOBODY, owners)
+
+
+def _with_time_as_marks(table: pa.Table, rule: ByInterval) -> pa.Table:
+    """Mark the first and the last record of each interval, for those whose tuples they are not:
+    the first one ends the interval before, and past the last one they need not read again.
+    """
+    epochs = epochs_of(table, rule)
+    marks: list[pa.Array] = []
+    for _, start, end in runs_of(table[PARTITION]):
+        reached = pc.cumulative_max(epochs.slice(start, end - start))
+        rises = pc.greater(reached.slice(1), reached.slice(0, end - start - 1))
+        is_first, is_last = pa.concat_arrays([YES, rises]), pa.concat_arrays([rises, YES])
+        marks.append(pc.if_else(pc.or_(is_first, is_last), reached, None))
+    at = table.schema.get_field_index(MARK)
+    return table.set_column(at, table.schema.field(MARK), pa.chunked_array(marks, pa.int64()))
+
+
+def _part(table: pa.Table, own: pa.ChunkedArray) -> pa.Table:
+    """Keep one partition's own tuples, without marks, and the marks of the others."""
+    at = table.schema.get_field_index(MARK)
+    marks = pc.if_else(own, pa.scalar(None, pa.int64()), table[MARK])
+    own_or_mark = pc.or_(own, marks.is_valid())
+    return table.set_column(at, table.schema.field(MARK), marks).filter(own_or_mark)

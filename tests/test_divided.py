@@ -1,0 +1,136 @@
+"""Partitions: each tuple is one's, and all see how far a stream has come."""
+
+import zlib
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import strategies as st
+from test_intake import (
+    COUNT,
+    INTERVAL,
+    PUNCTUATION,
+    Bench,
+    Cut,
+    Log,
+    Record,
+    at_once,
+    feed,
+    for_any,
+    log_of,
+    logs,
+    tuples_of,
+    ways,
+)
+
+from etl_procs import by_count
+from etl_procs.routing import partition_of
+from etl_procs.rules import Rule
+
+OF = 3
+RULES = pytest.mark.parametrize(
+    ("rule", "lanes"), [(COUNT, 1), (INTERVAL, 1), (INTERVAL, 3), (PUNCTUATION, 3)]
+)
+
+
+def divided(rule: Rule, log: Log, after: Sequence[Sequence[Cut]] = ((), (), ())) -> list[list[Cut]]:
+    """Cut all that can be cut, on each partition."""
+    return [
+        Bench(rule, partitions=len(log), me=me, of=OF, after=after[me]).add(log).cuts()
+        for me in range(OF)
+    ]
+
+
+def owner(record: Record) -> int:
+    return 0 if record.word == "?" else partition_of(record.name, OF)
+
+
+def test_the_partition_of_a_key_is_a_checksum_of_its_text() -> None:
+    assert partition_of("Ann", 7) == zlib.crc32(b"Ann") % 7
+    assert partition_of(42, 7) == partition_of("42", 7)
+
+
+@RULES
+@for_any
+def test_each_record_is_in_a_round_of_its_own_partition_and_of_no_other(
+    rule: Rule, lanes: int, data: st.DataObject
+) -> None:
+    log = data.draw(logs(lanes))
+    for me, cuts in enumerate(divided(rule, log)):
+        found = [name for cut in cuts for name in cut.names]
+        mine = {record.name for record in tuples_of(log) if owner(record) == me}
+        assert len(found) == len(set(found))
+        assert mine.issuperset(found)
+
+
+@pytest.mark.parametrize(("rule", "lanes"), [(INTERVAL, 1), (INTERVAL, 3), (PUNCTUATION, 3)])
+@for_any
+def test_by_time_and_by_punctuation_all_cut_the_same_rounds(
+    rule: Rule, lanes: int, data: st.DataObject
+) -> None:
+    """Batch r of all partitions together is batch r of the undivided stream."""
+    log = data.draw(logs(lanes))
+    parts = divided(rule, log)
+    whole = at_once(rule, log)
+    for cuts in parts:
+        assert [(cut.id, cut.epoch) for cut in cuts] == [(cut.id, cut.epoch) for cut in whole]
+    for nth, cut in enumerate(whole):
+        together = [name for cuts in parts for name in cuts[nth].names]
+        assert sorted(together) == sorted(cut.names)
+
+
+@RULES
+@for_any
+def test_however_a_log_is_read_and_wherever_it_begins_again_the_rounds_are_the_same(
+    rule: Rule, lanes: int, data: st.DataObject
+) -> None:
+    log = data.draw(logs(lanes))
+    for me, cuts in enumerate(divided(rule, log)):
+        done = data.draw(st.integers(0, len(cuts)))
+        again = Bench(rule, partitions=lanes, me=me, of=OF, after=cuts[:done])
+        found = feed(again, log, data.draw(ways(lanes))) + again.add(log).cuts()
+        assert said(found) == said(cuts[done:])
+
+
+def said(cuts: Sequence[Cut]) -> list[tuple[object, ...]]:
+    """Give what is in rounds; how far they move the positions depends on the reading."""
+    return [(cut.id, cut.epoch, cut.text) for cut in cuts]
+
+
+@for_any
+def test_what_is_passed_holds_nothing_of_ours_that_was_not_cut(data: st.DataObject) -> None:
+    log, me = data.draw(logs(2)), data.draw(st.integers(0, OF - 1))
+    bench = Bench(COUNT, partitions=2, me=me, of=OF)
+    cuts = feed(bench, log, data.draw(ways(2))) + bench.cuts()
+    found = {name for cut in cuts for name in cut.names}
+    for lane, through in bench.intake.passed().get("a", {}).items():
+        before = [r for r in tuples_of(log) if r.partition == lane and r.offset < through]
+        assert {r.name for r in before if owner(r) == me} <= found
+
+
+def of_others(count: int, me: int = 1) -> str:
+    """Write so many tuples of partition 0 of the topic that belong to others than `me`."""
+    words: list[str] = []
+    while len([word for word in words if word != "_"]) < count:
+        name = f"0:{len(words)}"
+        words.append("1" if partition_of(name, OF) != me else "_")
+    return " ".join(words)
+
+
+def test_a_partition_with_nothing_of_its_own_passes_what_is_others() -> None:
+    log = log_of(of_others(9))
+    bench = Bench(by_count(2), me=1, of=OF).add(log)
+    assert bench.names() == []
+    assert bench.intake.waiting() == {"a": 0}
+    assert bench.intake.oldest() is None
+    last = log[0][-1].offset
+    assert bench.intake.passed() == {"a": {0: last + 1}}
+    bench.intake.move({"a": {0: last + 1}})
+    assert bench.intake.passed() == {}
+    assert bench.add(log).intake.passed() == {}, "it was passed already"
+
+
+def test_nothing_is_passed_while_something_of_ours_waits() -> None:
+    whole = log_of("1 " * 30)
+    bench = Bench(by_count(99), me=1, of=OF).add(whole)
+    assert bench.intake.waiting()["a"] > 0
+    assert bench.intake.passed() == {}
