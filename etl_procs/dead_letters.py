@@ -146,6 +146,8 @@ class Replay(NamedTuple):
 
     unit: Unit
     batches: dict[str, Batch]
+    first: int
+    """The oldest of the letters."""
 
 
 class DeadLetters:
@@ -316,7 +318,8 @@ def _replay_of(letters: list[DeadLetter], units: Iterable[Unit], batch: int) -> 
     streams = dict.fromkeys(letter.stream for letter in letters)
     if unit is None or streams.keys() - {stream.name for stream in unit.takes}:
         raise DefinitionChanged(f"no such procedure takes {', '.join(streams)} any more", hint="")
-    return Replay(unit, {stream.name: _joined(stream, batch, letters) for stream in unit.takes})
+    batches = {stream.name: _joined(stream, batch, letters) for stream in unit.takes}
+    return Replay(unit, batches, letters[0].id)
 
 
 def _joined(stream: Stream, batch: int, letters: list[DeadLetter]) -> Batch:

@@ -1,7 +1,7 @@
 """The execution: one unit on one batch, and what it has done when its body returns.
 
-SQL takes effect at once, inside the savepoint; what is emitted and rejected is collected here
-and counts when the savepoint is released.
+SQL takes effect at once, inside the transaction of the group; what is emitted and rejected is
+collected here, and counts when the execution has succeeded.
 """
 
 import sqlite3

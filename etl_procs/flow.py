@@ -1,7 +1,7 @@
 """The flow: one dataflow on one core, and where it is as of its last commit."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from etl_procs import pending
@@ -10,6 +10,15 @@ from etl_procs.execution import Plan
 from etl_procs.intake import Intake
 from etl_procs.metrics import Histogram
 from headrace.errors import HeadraceError
+
+CAREFUL_GROUPS = 16
+"""After a failure, so many groups run with savepoints: however often something fails, no more than
+one group in so many runs twice."""
+
+Key = tuple[str, int]
+"""A unit's name and the number of a round: of the queue, counted from the start of the engine, or
+below 0 for dead letters that run again.
+"""
 
 
 @dataclass(slots=True)
@@ -28,8 +37,14 @@ class Flow:
     """How long its units take, by their names."""
     queue: deque[Round] = field(default_factory=deque)
     """Rounds that were cut and are in no commit yet."""
-    failures: dict[tuple[str, int], list[HeadraceError]] = field(default_factory=dict)
-    """What went wrong so far with a unit on a batch that took the whole group down with it."""
+    begun: int = 0
+    """Rounds of the queue that are in a commit."""
+    failures: dict[Key, list[HeadraceError]] = field(default_factory=dict)
+    """What went wrong so far with a unit on a round, and took the whole group down with it."""
+    careful: int = 0
+    """Groups that are still to run with savepoints, because something has failed of late."""
+    apart: bool = False
+    """Whether one of the failures has ended its transaction by itself."""
 
     @property
     def name(self) -> str:
@@ -48,6 +63,26 @@ class Flow:
                 return None
             self.queue.append(cut)
         return self.queue[number]
+
+    def note(self, key: Key, failures: list[HeadraceError], *, ended: bool) -> None:
+        """Note what went wrong with a unit on a round, and has ended the group."""
+        self.failures[key] = failures
+        self.careful = CAREFUL_GROUPS
+        self.apart = self.apart or ended
+
+    def settle(self, begun: int, failed: Collection[Key]) -> None:
+        """Take note that a group has committed, which has begun so many rounds of the queue, and in
+        which these units have failed on their way.
+        """
+        self.begun += begun
+        self.failures = {
+            key: failures
+            for key, failures in self.failures.items()
+            # Dead letters run again before new rounds, or somebody has dropped them.
+            if key not in failed and (key[1] >= self.begun or (key[1] < 0 and not begun))
+        }
+        self.apart = self.apart and bool(self.failures)
+        self.careful = CAREFUL_GROUPS if failed else max(self.careful - 1, 0)
 
     @property
     def is_amid_a_round(self) -> bool:

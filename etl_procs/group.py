@@ -1,7 +1,11 @@
-"""The group: consecutive executions in one physical transaction, each in a savepoint of its own.
+"""The group: consecutive executions in one physical transaction.
 
 It works on a copy of where its dataflow is, which becomes the dataflow's own when the transaction
 has committed. If that is rolled back, the copy is dropped, and the same rounds run again.
+
+A savepoint for each execution costs a fifth of a small one, and few fail. So a group is run without
+them; where one fails, that is noted as its attempt, and the group runs again carefully: with
+savepoints, by which an execution that fails is rolled back alone.
 """
 
 import inspect
@@ -26,7 +30,7 @@ from etl_procs.errors import (
     text_of,
 )
 from etl_procs.execution import Execution
-from etl_procs.flow import Committed, Flow
+from etl_procs.flow import Committed, Flow, Key
 from etl_procs.graph import Unit
 from etl_procs.metrics import Metrics
 from etl_procs.rules import rule_of
@@ -42,7 +46,7 @@ NEVER = float("inf")
 
 
 class TakenDown(Exception):
-    """A unit's failure has ended the whole transaction; it is noted, and the group runs again."""
+    """A unit's failure takes the whole transaction back; it is noted, and the group runs again."""
 
 
 class Group:
@@ -74,6 +78,9 @@ class Group:
         self.pending = dict(flow.pending)
         self.begun = 0
         """Rounds of the flow's queue that were begun."""
+        self._round = flow.begun
+        """The number of the round at hand, which stays the same when it runs again."""
+        self._careful = flow.careful > 0 or bool(flow.failures)
         self.batches = 0
         self._ran = False
         self.letters_size = letters_size
@@ -82,9 +89,11 @@ class Group:
         self._positions: dict[str, dict[int, int]] = {}
         self._epoch: int | None = None
         self._staged: dict[str, list[tuple[int, Staged]]] = {}
+        self._took: list[tuple[str, int]] = []
         self._tuples = 0
         self._dead = 0
-        self._aborts: Counter[str] = Counter()
+        self._failed: dict[Key, int] = {}
+        """How many attempts have failed, with rounds that units have done now."""
         self._given_up: Counter[str] = Counter()
 
     @property
@@ -92,8 +101,8 @@ class Group:
         """Whether it is time to commit, between two rounds."""
         if not self._ran:
             return False  # however late it is: a group that does nothing brings nothing on
-        # Whatever took a group down is kept apart, so that it cannot do it to others again.
-        batches_max = 1 if self._flow.failures else self._settings.group_batches_max
+        # What ends transactions by itself is kept apart, so that it cannot do it to others again.
+        batches_max = 1 if self._flow.apart else self._settings.group_batches_max
         return (
             self.batches >= batches_max
             or self._bytes >= self._settings.group_mb_max * MB
@@ -109,6 +118,7 @@ class Group:
         """Take the batches of the next round; its units are still to run."""
         self._next()
         self.begun += 1
+        self._round = self._flow.begun + self.begun
         for taken in round_.inputs:
             batch = taken.batch
             batch.id = self.last  # it may have been cut before dead letters took an id
@@ -134,6 +144,7 @@ class Group:
         """Make a round of dead letters, which only their unit sees."""
         self._next()
         self._replayed = (replay.unit.name, replay.batches)
+        self._round = -replay.first  # below all rounds of the queue
         name = replay.unit.name
         log.info("%s.%s runs dead letters again as batch %d", self._name, name, self.last)
 
@@ -163,7 +174,7 @@ class Group:
         inputs = self._inputs(unit, batch)
         began = time.perf_counter_ns()
         execution = self._attempt(unit, batch, inputs)
-        self._flow.latencies[unit.name].add(time.perf_counter_ns() - began)
+        self._took.append((unit.name, time.perf_counter_ns() - began))
         for procedure in unit.procedures:
             self.done[procedure.name] = batch
         if execution is not None:
@@ -190,43 +201,44 @@ class Group:
 
     def _attempt(self, unit: Unit, batch: int, inputs: dict[str, Batch]) -> Execution | None:
         """Run a unit until it succeeds; None if its attempts are used up."""
-        failures: list[HeadraceError] = []
-        if self._flow.failures:
-            failures += self._flow.failures.get((unit.name, batch), [])
-        connection = self._connection
-        while len(failures) < self._settings.attempts_max:
-            execution = Execution(self._plan, connection, self._access, batch, inputs)
+        connection, key = self._connection, (unit.name, self._round)
+        failures = list(self._flow.failures.get(key, ()))
+        execution = None
+        while execution is None and len(failures) < self._settings.attempts_max:
+            trial = Execution(self._plan, connection, self._access, batch, inputs)
             self.overdue_at = self._clock.monotonic() + self._settings.statement_ms_max / 1000
-            connection.execute("SAVEPOINT te")
+            if self._careful:
+                connection.execute("SAVEPOINT te")
             try:
-                execution.run(unit)
-                connection.execute("RELEASE te")
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's code
-                failures.append(self._judged(unit, batch, error, execution))
+                trial.run(unit)
+                if self._careful:
+                    connection.execute("RELEASE te")
+                execution = trial
+            except (Exception, SystemExit) as error:
+                failures.append(self._judged(unit, batch, error, trial))
+                if not (self._careful and connection.in_transaction):
+                    self._flow.note(key, failures, ended=not connection.in_transaction)
+                    raise TakenDown from error
                 connection.execute("ROLLBACK TO te")
                 connection.execute("RELEASE te")
-            else:
-                return execution
             finally:
-                execution.end()
+                trial.end()
                 self.overdue_at = NEVER
-        self._give_up(unit, batch, inputs, failures)
-        return None
+        if failures:
+            self._failed[key] = len(failures)
+        if execution is None:
+            self._give_up(unit, batch, inputs, failures)
+        return execution
 
     def _judged(
         self, unit: Unit, batch: int, error: BaseException, execution: Execution
     ) -> HeadraceError:
-        """Say what an error of a unit's is: its own fault, or one that ends the group."""
+        """Say what an error of a unit's is, if it is its own fault."""
         cause = execution.broken or error
         if is_of_the_machine(cause):
             raise cause  # not the procedure's fault
         failed = cause if isinstance(cause, HeadraceError) else _failed(unit, batch, cause)
-        name = f"{self._name}.{unit.name}"
-        self._aborts[unit.name] += 1
-        log.warning("%s, batch %d: %s", name, batch, _reason(failed))
-        if not self._connection.in_transaction:
-            self._flow.failures.setdefault((unit.name, batch), []).append(failed)
-            raise TakenDown from error
+        log.warning("%s.%s, batch %d: %s", self._name, unit.name, batch, _reason(failed))
         return failed
 
     def _give_up(
@@ -299,18 +311,16 @@ class Group:
         flow.done, flow.last, flow.pending = self.done, self.last, self.pending
         for _ in range(self.begun):
             flow.queue.popleft()
-        flow.failures = {
-            (unit, batch): failures
-            for (unit, batch), failures in flow.failures.items()
-            if self.done[unit.partition("+")[0]] < batch
-        }
+        flow.settle(self.begun, self._failed)
 
     def _count(self) -> None:
         """Count what has become true; what was rolled back never happened."""
         metrics = self._metrics
         metrics.batches[self._name] += self.batches
+        for unit, nanoseconds in self._took:
+            self._flow.latencies[unit].add(nanoseconds)
         metrics.dead_tuples[self._name] += self._dead
-        for unit, aborts in self._aborts.items():
+        for (unit, _), aborts in self._failed.items():
             metrics.aborts[f"{self._name}.{unit}"] += aborts
         for unit, batches in self._given_up.items():
             metrics.dead_batches[f"{self._name}.{unit}"] += batches

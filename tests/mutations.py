@@ -98,14 +98,28 @@ MUTATIONS = [
     Mutation(
         "what a failed unit has emitted goes on",
         "group.py",
-        "self._give_up(unit, batch, inputs, failures)\n        return None",
         "self._give_up(unit, batch, inputs, failures)\n        return execution",
+        "self._give_up(unit, batch, inputs, failures)\n            return trial\n"
+        "        return execution",
     ),
     Mutation(
         "a batch that failed is no dead letter",
         "group.py",
-        "        self._give_up(unit, batch, inputs, failures)\n",
-        "",
+        "            self._give_up(unit, batch, inputs, failures)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a group whose attempt has failed without a savepoint is kept",
+        "group.py",
+        "raise TakenDown from error",
+        "return None",
+    ),
+    Mutation(
+        "the attempt that took a group down is not counted",
+        "flow.py",
+        "self.failures[key] = failures",
+        "self.failures[key] = []",
+        ("test_optimistic.py",),
     ),
     Mutation(
         "what does not decode is passed over",
