@@ -112,9 +112,9 @@ class Caller:
         return call
 
     def _run(self, connection: sqlite3.Connection, call: Call, given: Mapping[str, Any]) -> Result:
-        plan = self._plans[call.dataflow]
-        execution = Execution(plan, connection, self._access, 0, {})
-        transaction = Transaction(connection, self._access, plan.rights[call.name], execution)
+        plan, cursor = self._plans[call.dataflow], connection.cursor()
+        execution = Execution(plan, cursor, self._access, 0, {})
+        transaction = Transaction(plan.rights[call.name], execution)
         self._overdue_at = self._clock.monotonic() + self._statement_ms_max / 1000
         try:
             rows = call.body(transaction, **given)

@@ -6,6 +6,7 @@ collected here, and counts when the execution has succeeded.
 
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Generator
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.errors import OF_THE_MACHINE, CoreError, primary_code
 from etl_procs.fitting import Fitter, Part, Rows
 from etl_procs.graph import Unit, consumers, reached_by, units
-from etl_procs.model import Given, Outlet, Routine, Stream, Trigger, Window
+from etl_procs.model import Body, Given, Outlet, Procedure, Routine, Stream, Trigger, Window
 from etl_procs.rules import LastBatches
 from etl_procs.staging import Staged
 from etl_procs.transaction import OVER, Transaction
@@ -35,18 +36,13 @@ class Plan:
             *dataflow.calls.values(),
         ]
         self.rights = {routine.name: rights_of(routine, dataflow) for routine in routines}
+        self.members = {
+            unit.name: [self._member(p) for p in unit.procedures] for unit in self.units
+        }
         self.windows = {w.name: windows.table_for(w) for w in dataflow.windows.values()}
         self.fitters: dict[int, Fitter] = {}
         self.key_fitters: dict[int, Fitter] = {}
         self.triggers: dict[int, list[Trigger]] = {}
-        self.by_batches = {
-            p.name: [
-                given
-                for given in reached_by(p, dataflow.triggers)
-                if isinstance(given, Window) and isinstance(given.extent, LastBatches)
-            ]
-            for p in dataflow.procedures.values()
-        }
         watched: list[Stream | Window] = [*dataflow.streams.values(), *dataflow.windows.values()]
         for thing in watched:
             self.triggers[id(thing)] = [t for t in dataflow.triggers.values() if t.on is thing]
@@ -54,6 +50,26 @@ class Plan:
         for outlet in dataflow.outlets.values():
             self.fitters[id(outlet)] = Fitter(outlet.columns)
             self.key_fitters[id(outlet)] = Fitter(outlet.columns.only(outlet.key))
+
+    def _member(self, procedure: Procedure) -> "Member":
+        reached = reached_by(procedure, self.dataflow.triggers)
+        return Member(
+            procedure.body,
+            self.rights[procedure.name],
+            [stream.name for stream in procedure.takes],
+            [w for w in reached if isinstance(w, Window) and isinstance(w.extent, LastBatches)],
+        )
+
+
+class Member(NamedTuple):
+    """A procedure of a unit, as an execution runs it."""
+
+    body: Body
+    rights: Rights
+    takes: list[str]
+    """The streams whose batches its body is given, in order."""
+    ages: list[Window]
+    """The windows by batches that it fills, or its triggers do."""
 
 
 class Execution:
@@ -65,7 +81,7 @@ class Execution:
         "access",
         "batch",
         "broken",
-        "connection",
+        "cursor",
         "filled",
         "given",
         "plan",
@@ -76,13 +92,14 @@ class Execution:
     def __init__(
         self,
         plan: Plan,
-        connection: sqlite3.Connection,
+        cursor: sqlite3.Cursor,
         access: Access,
         batch: int,
         inputs: dict[str, Batch],
     ) -> None:
         self.plan = plan
-        self.connection = connection
+        self.cursor = cursor
+        """One for all statements, each of which is done before the next: to make one costs much."""
         self.access = access
         self.batch = batch
         self._inputs = dict(inputs)
@@ -99,15 +116,12 @@ class Execution:
 
     def run(self, unit: Unit) -> None:
         """Run a unit's procedures, one after the other."""
-        for procedure in unit.procedures:
-            name = procedure.name
-            rights = self.plan.rights[name]
-            transaction = Transaction(self.connection, self.access, rights, self)
-            self._taken = self.plan.rights[name].takes
-            said = procedure.body(transaction, *[self.batch_of(s.name) for s in procedure.takes])
+        for body, rights, takes, ages in self.plan.members[unit.name]:
+            self._taken = rights.takes
+            said = body(Transaction(rights, self), *map(self.batch_of, takes))
             if said is not None:
                 check_ran(said, rights.of)
-            for window in self.plan.by_batches[name]:
+            for window in ages:
                 if window.name not in self.filled:  # it ages although nothing was put into it
                     self._fill(window, [])
             if self.broken is not None:
@@ -151,7 +165,7 @@ class Execution:
     def failed(self, error: sqlite3.Error) -> None:
         """Note an error of a statement of the body's."""
         # SQLite may have ended the transaction by itself. What ran after that would commit.
-        if not self.connection.in_transaction or primary_code(error) in OF_THE_MACHINE:
+        if not self.cursor.connection.in_transaction or primary_code(error) in OF_THE_MACHINE:
             self.broken = error
 
     def _fill(self, window: Window, part: Part) -> None:
@@ -171,7 +185,7 @@ class Execution:
         tuples = part if isinstance(part, list) else tuples_of(part)
         table = self.plan.windows[window.name]
         try:
-            table.put(self.connection, tuples, self.batch, slid if triggers else None)
+            table.put(self.cursor, tuples, self.batch, slid if triggers else None)
         except Exception as error:
             self.broken = self.broken or error  # half of it is there, even if the body goes on
             raise
@@ -179,7 +193,7 @@ class Execution:
     def _trigger(self, trigger: Trigger, *batches: Batch) -> None:
         rights = self.plan.rights[trigger.name]
         try:
-            said = trigger.body(Transaction(self.connection, self.access, rights, self), *batches)
+            said = trigger.body(Transaction(rights, self), *batches)
             if said is not None:
                 check_ran(said, rights.of)
         except Exception as error:

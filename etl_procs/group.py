@@ -11,8 +11,7 @@ savepoints, by which an execution that fails is rolled back alone.
 import inspect
 import logging
 import sqlite3
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from etl_procs import ledger, pending, staging
@@ -66,16 +65,25 @@ class Group:
         self._plan = flow.plan
         self._name = flow.name
         self._connection = connection
+        self._cursor = connection.cursor()
         self._letters = DeadLetters(connection)
         self._access = access
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
-        self._due = clock.monotonic() + settings.group_ms_max / 1000
+        self._moment = clock.monotonic()
+        """When the last unit was done: to look at the clock for each thing costs more."""
+        self._due = self._moment + settings.group_ms_max / 1000
+        self._late = self._due + settings.group_ms_max / 1000
+        self._statement_s = settings.statement_ms_max / 1000
         self.overdue_at = NEVER
         self.done = dict(flow.done)
         self.last = flow.last
-        self.pending = dict(flow.pending)
+        self.pending = flow.pending
+        self._held = {stream: batch for (stream, _), batch in flow.pending.items()}
+        """The batches of the round at hand that are given, by stream."""
+        self.is_amid_a_round = flow.is_amid_a_round
+        """Whether units are still to do the last round."""
         self.begun = 0
         """Rounds of the flow's queue that were begun."""
         self._round = flow.begun
@@ -86,10 +94,10 @@ class Group:
         self.letters_size = letters_size
         self._replayed: tuple[str, Mapping[str, Batch]] | None = None
         self._bytes = 0
-        self._positions: dict[str, dict[int, int]] = {}
+        self._positions: dict[str, dict[int, int]] = defaultdict(dict)
         self._epoch: int | None = None
         self._staged: dict[str, list[tuple[int, Staged]]] = {}
-        self._took: list[tuple[str, int]] = []
+        self._took: list[tuple[str, float]] = []
         self._tuples = 0
         self._dead = 0
         self._failed: dict[Key, int] = {}
@@ -106,13 +114,8 @@ class Group:
         return (
             self.batches >= batches_max
             or self._bytes >= self._settings.group_mb_max * MB
-            or self._clock.monotonic() >= self._due
+            or self._moment >= self._due
         )
-
-    @property
-    def is_amid_a_round(self) -> bool:
-        """Whether units are still to do the last round."""
-        return bool(self.done) and min(self.done.values()) < self.last
 
     def begin(self, round_: Round) -> None:
         """Take the batches of the next round; its units are still to run."""
@@ -123,10 +126,9 @@ class Group:
             batch = taken.batch
             batch.id = self.last  # it may have been cut before dead letters took an id
             stream = batch.stream
-            self.pending[stream.name, self.last] = batch
+            self._held[stream.name] = batch
             self._tuples += len(batch)
-            if taken.positions:
-                self._positions.setdefault(stream.name, {}).update(taken.positions)
+            self._positions[stream.name].update(taken.positions)
             if taken.undecoded is not None:
                 self._letters.add_undecoded(stream, self.last, taken.undecoded, self._now())
                 self._count_dead(taken.undecoded.num_rows, taken.undecoded.nbytes)
@@ -152,36 +154,33 @@ class Group:
         assert not self.is_amid_a_round, "one round after the other"
         self.last += 1
         self.batches += 1
+        self._held = {}
         self._replayed = None  # that was another round
+        self.is_amid_a_round = True
 
     def finish_round(self) -> bool:
         """Run the units that have not done the last round; False if there is no time for all."""
-        batch, late = self.last, self._due + self._settings.group_ms_max / 1000
-        if self._replayed is not None:
-            late = NEVER  # its letters are taken out, and lie nowhere else
-        ran = False
+        batch, ran = self.last, False
+        self._moment = self._clock.monotonic()
         for unit in self._plan.units:
             if self.done[unit.procedures[0].name] < batch:
-                if ran and self._clock.monotonic() >= late:
-                    break
+                # Letters that run again are taken out, and lie nowhere else.
+                if ran and self._moment >= self._late and self._replayed is None:
+                    return False
                 self._run(unit, batch)
                 ran = True
-        self.overdue_at = NEVER
-        return not self.is_amid_a_round
+        self.is_amid_a_round = False
+        return True
 
     def _run(self, unit: Unit, batch: int) -> None:
         self._ran = True
-        inputs = self._inputs(unit, batch)
-        began = time.perf_counter_ns()
-        execution = self._attempt(unit, batch, inputs)
-        self._took.append((unit.name, time.perf_counter_ns() - began))
+        execution = self._attempt(unit, batch, self._inputs(unit, batch))
         for procedure in unit.procedures:
             self.done[procedure.name] = batch
         if execution is not None:
             self._keep(unit, execution)
-        for stream in unit.takes:
-            if not self._is_awaited(stream.name, batch):
-                self.pending.pop((stream.name, batch), None)
+        began, self._moment = self._moment, self._clock.monotonic()
+        self._took.append((unit.name, self._moment - began))
 
     def _is_awaited(self, stream: str, batch: int) -> bool:
         """Whether somebody has still to take a batch of a stream."""
@@ -195,18 +194,18 @@ class Group:
             return dict(self._replayed[1])
         found = {}
         for stream in unit.takes:
-            given = self.pending.get((stream.name, batch))
+            given = self._held.get(stream.name)
             found[stream.name] = Batch(stream, batch, tuples=[]) if given is None else given
         return found
 
     def _attempt(self, unit: Unit, batch: int, inputs: dict[str, Batch]) -> Execution | None:
         """Run a unit until it succeeds; None if its attempts are used up."""
         connection, key = self._connection, (unit.name, self._round)
-        failures = list(self._flow.failures.get(key, ()))
+        failures = [*self._flow.failures.get(key, ())]
         execution = None
         while execution is None and len(failures) < self._settings.attempts_max:
-            trial = Execution(self._plan, connection, self._access, batch, inputs)
-            self.overdue_at = self._clock.monotonic() + self._settings.statement_ms_max / 1000
+            trial = Execution(self._plan, self._cursor, self._access, batch, inputs)
+            self.overdue_at = self._moment + self._statement_s
             if self._careful:
                 connection.execute("SAVEPOINT te")
             try:
@@ -221,6 +220,7 @@ class Group:
                     raise TakenDown from error
                 connection.execute("ROLLBACK TO te")
                 connection.execute("RELEASE te")
+                self._moment = self._clock.monotonic()
             finally:
                 trial.end()
                 self.overdue_at = NEVER
@@ -262,8 +262,7 @@ class Group:
     def _keep(self, unit: Unit, execution: Execution) -> None:
         """Count what a unit has emitted and rejected."""
         for name in execution.given:
-            if self._is_awaited(name, execution.batch):
-                self.pending[name, execution.batch] = execution.batch_of(name)
+            self._held[name] = execution.batch_of(name)
         for staged in execution.staged:
             kept = self._staged.setdefault(staged.outlet.name, [])
             kept.append((execution.batch, staged))
@@ -289,6 +288,11 @@ class Group:
         """Write down what is not yet in the database, and move the ledger."""
         connection, flow = self._connection, self._flow
         ledger.step(connection, self._name, flow.done, self.done)
+        self.pending = {
+            (stream, self.last): batch
+            for stream, batch in self._held.items()
+            if self._is_awaited(stream, self.last)
+        }
         new = [batch for key, batch in self.pending.items() if key not in flow.pending]
         pending.add(connection, self._name, new)
         pending.drop(connection, self._name, flow.pending.keys() - self.pending.keys())
@@ -317,8 +321,8 @@ class Group:
         """Count what has become true; what was rolled back never happened."""
         metrics = self._metrics
         metrics.batches[self._name] += self.batches
-        for unit, nanoseconds in self._took:
-            self._flow.latencies[unit].add(nanoseconds)
+        for unit, seconds in self._took:
+            self._flow.latencies[unit].add(int(seconds * 1e9))
         metrics.dead_tuples[self._name] += self._dead
         for (unit, _), aborts in self._failed.items():
             metrics.aborts[f"{self._name}.{unit}"] += aborts

@@ -145,9 +145,9 @@ def _migrate(connection: sqlite3.Connection, plan: Plan, step: Step) -> None:
         frozenset({table.name}),
     )
     access = Access(connection)  # no other connection sees what this transaction has made
-    execution = Execution(plan, connection, access, 0, {})
+    execution = Execution(plan, connection.cursor(), access, 0, {})
     try:
-        step.body(Transaction(connection, access, rights, execution))
+        step.body(Transaction(rights, execution))
         if execution.broken is not None:
             raise execution.broken
     except Exception as error:

@@ -39,7 +39,7 @@ class WindowTable:
         self._declared = window.columns.sql
 
     def put(
-        self, connection: sqlite3.Connection, tuples: Sequence[Tuple], batch: int, slid: Slid | None
+        self, cursor: sqlite3.Cursor, tuples: Sequence[Tuple], batch: int, slid: Slid | None
     ) -> None:
         """Take tuples in, and slide if it is time."""
         raise NotImplementedError
@@ -55,10 +55,10 @@ class WindowTable:
     def _definition(self) -> str:
         return self._declared
 
-    def _enter(self, connection: sqlite3.Connection, condition: str, *values: int) -> None:
+    def _enter(self, cursor: sqlite3.Cursor, condition: str, *values: int) -> None:
         """Move staged tuples into the window."""
         move = f"INSERT INTO {self.name} SELECT * FROM {self._staged}"  # noqa: S608
-        connection.execute(f"{move} WHERE {condition} ORDER BY rowid", values)
+        cursor.execute(f"{move} WHERE {condition} ORDER BY rowid", values)
 
 
 class TupleWindow(WindowTable):
@@ -73,34 +73,34 @@ class TupleWindow(WindowTable):
         )
 
     def put(
-        self, connection: sqlite3.Connection, tuples: Sequence[Tuple], batch: int, slid: Slid | None
+        self, cursor: sqlite3.Cursor, tuples: Sequence[Tuple], batch: int, slid: Slid | None
     ) -> None:
         """Take tuples in, and slide after every `slide` of them."""
         if self._slide > 1:
-            self._put_staged(connection, tuples, slid)
+            self._put_staged(cursor, tuples, slid)
         elif slid is None and len(tuples) != 1:
-            connection.executemany(self._insert, tuples)
-            connection.execute(self._expire)
+            cursor.executemany(self._insert, tuples)
+            cursor.execute(self._expire)
         else:
             for values in tuples:
-                connection.execute(self._insert, values)
-                connection.execute(self._expire)
+                cursor.execute(self._insert, values)
+                cursor.execute(self._expire)
                 if slid:
                     slid()
 
     def _put_staged(
-        self, connection: sqlite3.Connection, tuples: Sequence[Tuple], slid: Slid | None
+        self, cursor: sqlite3.Cursor, tuples: Sequence[Tuple], slid: Slid | None
     ) -> None:
-        connection.executemany(self._stage, tuples)
+        cursor.executemany(self._stage, tuples)
         bounds = f"SELECT min(rowid), max(rowid) FROM {self._staged}"  # noqa: S608
-        first, last = connection.execute(bounds).fetchone()
+        first, last = cursor.execute(bounds).fetchone()
         if first is None:
             return
         while last - first + 1 >= self._slide:
             first += self._slide
-            self._enter(connection, "rowid < ?", first)
-            connection.execute(f"DELETE FROM {self._staged} WHERE rowid < ?", [first])  # noqa: S608
-            connection.execute(self._expire)
+            self._enter(cursor, "rowid < ?", first)
+            cursor.execute(f"DELETE FROM {self._staged} WHERE rowid < ?", [first])  # noqa: S608
+            cursor.execute(self._expire)
             if slid:
                 slid()
 
@@ -113,23 +113,23 @@ class BatchWindow(WindowTable):
         self._extent = extent
 
     def put(
-        self, connection: sqlite3.Connection, tuples: Sequence[Tuple], batch: int, slid: Slid | None
+        self, cursor: sqlite3.Cursor, tuples: Sequence[Tuple], batch: int, slid: Slid | None
     ) -> None:
         """Take all tuples of a batch in, and slide if it is its turn."""
         slide = self._extent.slide
         missed = (batch - 1) // slide * slide  # if the batch at which it was due has died
         waits = f"SELECT 1 FROM {self._staged} WHERE {BATCH} <= ?"  # noqa: S608
-        if slide > 1 and connection.execute(waits, [missed]).fetchone():
-            self._slide_to(connection, missed, slid)
-        connection.executemany(self._stage, [(*values, batch) for values in tuples])
+        if slide > 1 and cursor.execute(waits, [missed]).fetchone():
+            self._slide_to(cursor, missed, slid)
+        cursor.executemany(self._stage, [(*values, batch) for values in tuples])
         if batch % slide == 0:
-            self._slide_to(connection, batch, slid)
+            self._slide_to(cursor, batch, slid)
 
-    def _slide_to(self, connection: sqlite3.Connection, batch: int, slid: Slid | None) -> None:
-        self._enter(connection, f"{BATCH} <= ?", batch)
-        connection.execute(f"DELETE FROM {self._staged} WHERE {BATCH} <= ?", [batch])  # noqa: S608
+    def _slide_to(self, cursor: sqlite3.Cursor, batch: int, slid: Slid | None) -> None:
+        self._enter(cursor, f"{BATCH} <= ?", batch)
+        cursor.execute(f"DELETE FROM {self._staged} WHERE {BATCH} <= ?", [batch])  # noqa: S608
         expire = f"DELETE FROM {self.name} WHERE {BATCH} <= ?"  # noqa: S608
-        connection.execute(expire, [batch - self._extent.size])
+        cursor.execute(expire, [batch - self._extent.size])
         if slid:
             slid()
 
@@ -157,25 +157,25 @@ class IntervalWindow(WindowTable):
         self._column, self._size, self._slide = column, size, slide
 
     def put(
-        self, connection: sqlite3.Connection, tuples: Sequence[Tuple], batch: int, slid: Slid | None
+        self, cursor: sqlite3.Cursor, tuples: Sequence[Tuple], batch: int, slid: Slid | None
     ) -> None:
         """Take tuples in, and slide to where event time has come."""
-        connection.executemany(self._stage, tuples)
+        cursor.executemany(self._stage, tuples)
         span = f"SELECT min({self._column}), max({self._column}) FROM {self._staged}"  # noqa: S608
-        first, last = connection.execute(span).fetchone()
+        first, last = cursor.execute(span).fetchone()
         if first is None:
             return
-        found = connection.execute(BOUNDARY, [self.name]).fetchone()
+        found = cursor.execute(BOUNDARY, [self.name]).fetchone()
         boundary = found[0] if found else self._floor(first)
         newest = max(self._floor(last), boundary)
         while boundary < newest:
-            (first,) = connection.execute(span.replace(f", max({self._column})", "")).fetchone()
+            (first,) = cursor.execute(span.replace(f", max({self._column})", "")).fetchone()
             enters = max(self._floor(first) + self._slide, boundary + self._slide)
             boundary = min(enters, newest)
-            self._slide_to(connection, boundary)
+            self._slide_to(cursor, boundary)
             if slid:
                 slid()
-        connection.execute(SET_BOUNDARY, {"name": self.name, "boundary": boundary})
+        cursor.execute(SET_BOUNDARY, {"name": self.name, "boundary": boundary})
 
     def make(self, connection: sqlite3.Connection) -> None:
         """Create both tables, and find tuples by their time through an index."""
@@ -183,12 +183,12 @@ class IntervalWindow(WindowTable):
         for table in (self.name, self._staged):
             connection.execute(f"CREATE INDEX headrace_age_{table} ON {table} ({self._column})")
 
-    def _slide_to(self, connection: sqlite3.Connection, boundary: int) -> None:
+    def _slide_to(self, cursor: sqlite3.Cursor, boundary: int) -> None:
         oldest = boundary - self._size
         time = self._column
-        self._enter(connection, f"{time} >= ? AND {time} < ?", oldest, boundary)
-        connection.execute(f"DELETE FROM {self._staged} WHERE {time} < ?", [boundary])  # noqa: S608
-        connection.execute(f"DELETE FROM {self.name} WHERE {time} < ?", [oldest])  # noqa: S608
+        self._enter(cursor, f"{time} >= ? AND {time} < ?", oldest, boundary)
+        cursor.execute(f"DELETE FROM {self._staged} WHERE {time} < ?", [boundary])  # noqa: S608
+        cursor.execute(f"DELETE FROM {self.name} WHERE {time} < ?", [oldest])  # noqa: S608
 
     def _floor(self, time: Any) -> int:
         return int(time // self._slide * self._slide)

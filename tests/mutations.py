@@ -46,7 +46,7 @@ MUTATIONS = [
     Mutation(
         "positions are committed before the effects",
         "group.py",
-        "self._positions.setdefault(stream.name, {}).update(taken.positions)",
+        "self._positions[stream.name].update(taken.positions)",
         "ledger.move_positions(self._connection, self._name, {stream.name: taken.positions}); "
         "self._connection.execute('COMMIT'); self._connection.execute('BEGIN IMMEDIATE')",
     ),
@@ -130,8 +130,8 @@ MUTATIONS = [
     Mutation(
         "a batch is gone when the first has taken it",
         "group.py",
-        "if not self._is_awaited(stream.name, batch):",
-        "if True:",
+        "            if self._is_awaited(stream, self.last)\n",
+        "            if all(self.done[p] < self.last for p in self._plan.consumers[stream])\n",
     ),
     Mutation(
         "what a group left pending is not read again",
@@ -142,8 +142,8 @@ MUTATIONS = [
     Mutation(
         "a group may end amid a replay",
         "group.py",
-        "            late = NEVER  # its letters",
-        "            pass  # its letters",
+        " and self._replayed is None:\n                    return",
+        ":\n                    return",
         (MODEL, "test_replay.py"),
     ),
     Mutation(
