@@ -186,8 +186,8 @@ MUTATIONS = [
     Mutation(
         "a late tuple is lost by the intake",
         "backlog.py",
-        "for epoch, first, after in _runs(rising):\n",
-        "for epoch, first, after in _runs(rising)[-1:]:\n",
+        "for epoch, first, after in runs_of(rising):\n",
+        "for epoch, first, after in runs_of(rising)[-1:]:\n",
         ("test_intake.py",),
     ),
     Mutation(
@@ -217,6 +217,27 @@ MUTATIONS = [
         "group.py",
         "        self._replayed = None  # that was another round\n",
         "",
+    ),
+    Mutation(
+        "partitions do not tell each other how late it is",
+        "routing.py",
+        "        marks.append(pc.if_else(pc.or_(is_first, is_last), reached, None))\n",
+        "        marks.append(pc.if_else(pc.or_(is_first, is_last), None, None).cast(pa.int64()))\n",
+        ("test_divided.py",),
+    ),
+    Mutation(
+        "positions pass over what waits",
+        "backlog.py",
+        "for p, through in self._passed.items() if p not in waiting}",
+        "for p, through in self._passed.items()}",
+        ("test_divided.py",),
+    ),
+    Mutation(
+        "a cut over partitions does not wait for writers",
+        "reader.py",
+        "                    writing.enter_context(door.writing())\n",
+        "",
+        ("test_partitions.py",),
     ),
 ]
 

@@ -4,8 +4,7 @@ import zlib
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import strategies as st
-from test_intake import (
+from cutting import (
     COUNT,
     INTERVAL,
     PUNCTUATION,
@@ -21,6 +20,7 @@ from test_intake import (
     tuples_of,
     ways,
 )
+from hypothesis import strategies as st
 
 from etl_procs import by_count
 from etl_procs.routing import partition_of

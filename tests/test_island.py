@@ -2,9 +2,9 @@
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from meanwhile import repeating
 from shop import ask, island_over
 
-from api import grammar
+from api import cut, grammar
 from api.cut import Freshness
 from api.errors import LimitExceeded, NotReady
 from api.island import Answer, Column, Island
 from api.parse import parse
-from etl_procs import loader
-from etl_procs.reader import Reader
+from etl_procs import loader, reader
+from etl_procs.reader import Reader, Snapshot
 from headrace.errors import NotRunning
 from migrations import warehouse
 from migrations.errors import Away, LedgerMismatch
@@ -163,15 +163,15 @@ def test_values_at_their_limits_are_answered_as_they_were(
 
 
 def test_what_is_staged_is_on_the_cores_disk_before_an_answer_tells_it(
-    warehouse_url: str, store: shop.Shop, connection: warehouse.Connection
+    warehouse_url: str,
+    store: shop.Shop,
+    connection: warehouse.Connection,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     durable: list[Path] = []
 
-    class Recording(Reader):
-        def make_durable(self) -> None:
-            durable.append(self.path)
-
-    island = island_over(warehouse_url, Recording(store.reader.path))
+    monkeypatch.setattr(cut, "make_durable", durable.append)
+    island = island_over(warehouse_url, store.reader)
     half_pushed(store, connection)
     ask(island, "SELECT * FROM sales", MAIN)
     assert durable == []
@@ -211,29 +211,22 @@ def test_while_pushes_go_on_no_row_is_missing_or_doubled(
 
 
 def test_a_push_between_the_two_snapshots_is_seen_once(
-    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
+    store: shop.Shop,
+    connection: warehouse.Connection,
+    warehouse_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     half_pushed(store, connection)
+    opened = reader.cut
 
-    class PushesAfterSnapshot:
-        def make_durable(self) -> None:
-            raise AssertionError("all of it has arrived, nothing staged is told")
+    @contextmanager
+    def pushes_after(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
+        with opened(paths) as snapshots:
+            store.push(connection)  # moves and forgets what these snapshots hold staged
+            yield snapshots
 
-        def snapshot(self) -> Any:
-            opened = store.reader.snapshot()
-            entered = opened.__enter__()
-
-            class Held:
-                def __enter__(self) -> Any:
-                    store.push(connection)  # moves and forgets what this snapshot holds staged
-                    return entered
-
-                def __exit__(self, *_: object) -> None:
-                    opened.__exit__(None, None, None)
-
-            return Held()
-
-    island = island_over(warehouse_url, PushesAfterSnapshot())  # type: ignore[arg-type]
+    monkeypatch.setattr(reader, "cut", pushes_after)
+    island = island_over(warehouse_url, store.reader)
     assert ask(island, "SELECT id FROM sales ORDER BY id") == [(1,), (2,), (3,), (4,), (5,)]
 
 
