@@ -14,6 +14,7 @@ from etl_procs.model import (
     Given,
     Outlet,
     Procedure,
+    Routine,
     Step,
     Stream,
     Table,
@@ -288,6 +289,11 @@ class Dataflow:
     def place(self, partition: int) -> str:
         """Name one of its partitions, as logs and answers do; the only one is as the dataflow."""
         return self.name if self.partitions == 1 else f"{self.name}[{partition}]"
+
+    @property
+    def routines(self) -> list[Routine]:
+        """Give its procedures, triggers and calls."""
+        return [*self.procedures.values(), *self.triggers.values(), *self.calls.values()]
 
     @property
     def borders(self) -> tuple[Stream, ...]:

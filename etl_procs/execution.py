@@ -17,7 +17,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.errors import OF_THE_MACHINE, CoreError, primary_code
 from etl_procs.fitting import Fitter, Part, Rows
 from etl_procs.graph import Unit, consumers, reached_by, units
-from etl_procs.model import Body, Given, Outlet, Procedure, Routine, Stream, Trigger, Window
+from etl_procs.model import Body, Given, Outlet, Procedure, Stream, Trigger, Window
 from etl_procs.rules import LastBatches
 from etl_procs.staging import Staged
 from etl_procs.transaction import OVER, Transaction
@@ -30,12 +30,7 @@ class Plan:
         self.dataflow = dataflow
         self.units = units(dataflow)
         self.consumers = consumers(dataflow)
-        routines: list[Routine] = [
-            *dataflow.procedures.values(),
-            *dataflow.triggers.values(),
-            *dataflow.calls.values(),
-        ]
-        self.rights = {routine.name: rights_of(routine, dataflow) for routine in routines}
+        self.rights = {routine.name: rights_of(routine, dataflow) for routine in dataflow.routines}
         self.members = {
             unit.name: [self._member(p) for p in unit.procedures] for unit in self.units
         }

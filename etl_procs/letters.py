@@ -1,27 +1,92 @@
-"""Letters: what becomes of dead letters, said by any process, beside an engine or without one."""
+"""Letters: the dead letters of all partitions, as any process sees and changes them, beside an
+engine or without one.
+"""
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
-from etl_procs.dead_letters import DeadLetters
+from etl_procs import reader
+from etl_procs.dead_letters import NUMBERS, DeadLetter, DeadLetters, Tally
 from etl_procs.reader import Reader
 from etl_procs.store import Store, Write
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
 
 
-@contextmanager
-def changing(path: Path, settings: Settings, crash: CrashPoints) -> Iterator[DeadLetters]:
-    """Give a core's dead letters, to replay or drop some in one transaction of their own.
+class Letters:
+    """The dead letters of several cores. Their numbers tell which is whose."""
 
-    The engine finds in their table what is to run again, and takes it out as it does so.
+    def __init__(self, cores: Sequence[DeadLetters]) -> None:
+        self._cores = cores
+
+    def __iter__(self) -> Iterator[DeadLetter]:
+        """Give all of them, oldest first in each core."""
+        return chain.from_iterable(self._cores)
+
+    def find(self, number: int) -> DeadLetter:
+        """Give one, or refuse a number that is none's."""
+        return self._core_of(number).find(number)
+
+    def tallies(self) -> list[Tally]:
+        """Count them by dataflow and reason, the most frequent first."""
+        found: dict[tuple[str, str], Tally] = {}
+        for tally in chain.from_iterable(core.tallies() for core in self._cores):
+            _, _, letters, tuples, replays = found.get(tally[:2], Tally(*tally[:2], 0, 0, 0))
+            counts = letters + tally.letters, tuples + tally.tuples, replays + tally.replays
+            found[tally[:2]] = Tally(*tally[:2], *counts)
+        return sorted(found.values(), key=lambda t: (-t.tuples, t.dataflow, t.reason))
+
+    def chosen(self, dataflow: str, reason: str) -> list[int]:
+        """Name those of a dataflow (empty: of all) whose reason holds a text."""
+        return list(chain.from_iterable(core.chosen(dataflow, reason) for core in self._cores))
+
+    def together(self, number: int) -> list[int]:
+        """Name those that one unit gave up in one batch, this one among them."""
+        return self._core_of(number).together(number)
+
+    def replay(self, numbers: Iterable[int], *, where_possible: bool = False) -> list[int]:
+        """Let the engine run letters again: see `DeadLetters.replay`."""
+        return self._divided(DeadLetters.replay, numbers, where_possible)
+
+    def drop(self, numbers: Iterable[int], *, where_possible: bool = False) -> list[int]:
+        """Delete letters for good: see `DeadLetters.drop`."""
+        return self._divided(DeadLetters.drop, numbers, where_possible)
+
+    def _divided(
+        self, do: Callable[..., list[int]], numbers: Iterable[int], where_possible: bool
+    ) -> list[int]:
+        of_core: dict[DeadLetters, list[int]] = {}
+        for number in numbers:
+            of_core.setdefault(self._core_of(number), []).append(number)
+        done = [do(core, some, where_possible=where_possible) for core, some in of_core.items()]
+        return sorted(chain.from_iterable(done))
+
+    def _core_of(self, number: int) -> DeadLetters:
+        partition = number // NUMBERS
+        return self._cores[partition if partition < len(self._cores) else 0]
+
+
+@contextmanager
+def reading(paths: Sequence[Path]) -> Iterator[Letters]:
+    """Give the dead letters of some cores as they are at one moment."""
+    with reader.cut(paths) as snapshots:
+        yield Letters([snapshot.dead_letters for snapshot in snapshots])
+
+
+@contextmanager
+def changing(paths: Sequence[Path], settings: Settings, crash: CrashPoints) -> Iterator[Letters]:
+    """Give the dead letters of some cores, to replay or drop some: a transaction in each.
+
+    The engine finds in their tables what is to run again, and takes it out as it does so.
     """
-    Reader(path).check()
     strong = replace(settings, durability="strong")  # nobody else remembers what was asked for
-    with (
-        closing(Store(path, strong, crash)) as store,
-        store.commit(Write.LETTERS) as connection,
-    ):
-        yield DeadLetters(connection)
+    with ExitStack() as opened:
+        cores = []
+        for path in paths:
+            Reader(path).check()
+            store = opened.enter_context(closing(Store(path, strong, crash)))
+            cores.append(DeadLetters(opened.enter_context(store.commit(Write.LETTERS))))
+        yield Letters(cores)

@@ -37,7 +37,25 @@ def load(paths: Sequence[Path]) -> dict[str, Dataflow]:
                         f"and by {dataflow.name}, and tables are shared",
                         hint="Rename one; or declare it once and import it from there.",
                     )
+    for dataflow in found.values():
+        _check_partitions(dataflow, tables, found)
     return found
+
+
+def _check_partitions(
+    dataflow: Dataflow, owners: Mapping[str, str], found: Mapping[str, Dataflow]
+) -> None:
+    """Refuse tables of a dataflow that has other partitions: they are not where this one runs."""
+    for routine in dataflow.routines:
+        for table in (*routine.reads, *routine.writes):
+            owner = found[owners.get(table.name, dataflow.name)]
+            if owner.partitions != dataflow.partitions:
+                raise DefinitionError(
+                    f"{dataflow.name}.{routine.name} uses table {table.name} of dataflow "
+                    f"{owner.name}, which has {owner.partitions} partitions, and {dataflow.name} "
+                    f"has {dataflow.partitions}",
+                    hint="Give both the same partitions, or each its own table.",
+                )
 
 
 def _dataflows(path: Path) -> list[Dataflow]:

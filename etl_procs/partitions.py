@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from socket import socketpair
 from typing import Any
@@ -135,13 +136,9 @@ class _Process:
         return f"partition {self.partition}: {text}" if self.partition else text
 
     def say(self, message: Any) -> None:
-        """Say something, unless it is gone: then its end is heard."""
-        try:
-            with self._saying:
-                self._connection.send(message)
-        except OSError:
-            if not self._ended():
-                raise
+        """Say something. If it is gone, that is heard by who listens to it."""
+        with self._saying, suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.send(message)
 
     def hear(self, *kinds: type) -> Any:
         """Hear the next word; None at an end that is in order. An error is raised."""
@@ -169,6 +166,3 @@ class _Process:
         """Return when it has ended."""
         self._process.wait()
         self._connection.close()
-
-    def _ended(self) -> bool:
-        return self._process.poll() is not None

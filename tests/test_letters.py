@@ -265,7 +265,7 @@ def test_what_has_no_meaning_together_is_refused(
 
 
 def test_without_a_core_there_is_none_to_write_to(tmp_path: Path) -> None:
-    opening = changing(tmp_path / "core" / "none.db", config.Core(), CrashPoints())
+    opening = changing([tmp_path / "core" / "none.db"], config.Core(), CrashPoints())
     with pytest.raises(NotRunning, match="there is no core"), opening:
         pass
     assert not (tmp_path / "core").exists()

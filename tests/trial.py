@@ -17,8 +17,9 @@ from flows import HeldClock, arrived, ended, punctuation
 from etl_procs import Batch, Dataflow, Outlet, Stream, Transaction, letters
 from etl_procs.batch import Arrived
 from etl_procs.core import Core
-from etl_procs.dead_letters import DeadLetter, DeadLetters
+from etl_procs.dead_letters import DeadLetter
 from etl_procs.flow import Committed
+from etl_procs.letters import Letters
 from etl_procs.origin import Origin
 from etl_procs.reader import Reader
 from headrace import config
@@ -150,9 +151,9 @@ class Trial:
         with self.reader.snapshot() as snapshot:
             return list(snapshot.dead_letters)
 
-    def changing(self) -> AbstractContextManager[DeadLetters]:
+    def changing(self) -> AbstractContextManager[Letters]:
         """Open the dead letters to replay or drop some, as a command does."""
-        return letters.changing(self.path, config.Core(), CrashPoints())
+        return letters.changing([self.path], config.Core(), CrashPoints())
 
     def reasons(self) -> list[str]:
         return [letter.reason for letter in self.letters()]

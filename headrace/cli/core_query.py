@@ -6,11 +6,14 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.cli.command import Command, Context, count
 from headrace.cli.table import laid_out
-from headrace.errors import Exit
+from headrace.errors import Exit, Refused
+
+if TYPE_CHECKING:
+    from etl_procs.reader import Snapshot
 
 # A table is laid out when all of its rows are known; the other forms are written as they come.
 TABLE_ROWS = 1_000
@@ -27,21 +30,43 @@ Row = tuple[Any, ...]
 def run_core(context: Context) -> int:
     """Ask the core, and tell which batch of each dataflow the answer is as of."""
     # Here, because every other command would pay for importing Arrow.
-    from etl_procs.core import core_path
-    from etl_procs.reader import Reader
+    from etl_procs import reader
+    from etl_procs.core import core_paths
 
     arguments = context.arguments
-    with Reader(core_path(context.config.home)).snapshot() as snapshot:
-        names, rows = snapshot.query(arguments.sql or TABLES)
+    paths = core_paths(context.config.home)
+    if arguments.partition is not None:
+        if arguments.partition >= len(paths):
+            raise Refused(
+                f"there is no partition {arguments.partition}",
+                hint=f"They are numbered from 0 to {len(paths) - 1}.",
+            )
+        paths = paths[arguments.partition :][:1]
+    with reader.cut(paths) as snapshots:
+        names, rows = _answer(snapshots, arguments.sql or TABLES)
         most = arguments.lines
         if most is None and arguments.output == "table":
             most = TABLE_ROWS
         {"table": _table, "json": _json, "csv": _csv}[arguments.output](names, islice(rows, most))
         if most is not None and next(rows, None) is not None:
             print(f"only the first {most} rows: -n N gives more", file=sys.stderr)
-        batches = ", ".join(f"{name} batch {batch}" for name, batch in snapshot.batches().items())
-    print(f"as of {batches or 'no batch: no dataflow was run'}", file=sys.stderr)
+        batches = [
+            (f"{name}[{partition}]" if len(paths) > 1 else name, batch)
+            for partition, snapshot in enumerate(snapshots)
+            for name, batch in snapshot.batches().items()
+        ]
+    said = ", ".join(f"{name} batch {batch}" for name, batch in batches)
+    print(f"as of {said or 'no batch: no dataflow was run'}", file=sys.stderr)
     return Exit.OK
+
+
+def _answer(snapshots: "Sequence[Snapshot]", sql: str) -> tuple[Sequence[str], Iterator[Row]]:
+    """Ask each partition; where there are several, their rows say of which they are."""
+    (names, rows), *others = [snapshot.query(sql) for snapshot in snapshots]
+    if not others:
+        return names, rows
+    answers = enumerate([rows, *(rows for _, rows in others)])
+    return ("partition", *names), ((of, *row) for of, rows in answers for row in rows)
 
 
 def _table(names: Sequence[str], rows: Iterator[Row]) -> None:
@@ -96,6 +121,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         choices=("table", "json", "csv"),
         default="table",
         help="table (default); json: one object a line; csv",
+    )
+    parser.add_argument(
+        "--partition",
+        type=count,
+        metavar="N",
+        help="ask one partition; otherwise all are asked, at one point, and each row says of which "
+        "it is, if there are several",
     )
     parser.add_argument(
         "-n",

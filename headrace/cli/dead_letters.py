@@ -3,8 +3,8 @@
 import argparse
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,8 @@ from headrace.local import lock
 from headrace.local.home import Home
 
 if TYPE_CHECKING:
-    from etl_procs.dead_letters import DeadLetter, DeadLetters
+    from etl_procs.dead_letters import DeadLetter
+    from etl_procs.letters import Letters
 
 SHOWN_BYTES = 60
 LINES = 20
@@ -133,30 +134,28 @@ def _drop(context: Context) -> Exit:
     return Exit.OK
 
 
-def _wanted(context: Context, letters: "DeadLetters") -> list[int]:
+def _wanted(context: Context, letters: "Letters") -> list[int]:
     arguments = context.arguments
     if arguments.all:
         return letters.chosen(arguments.dataflow, arguments.reason)
     return list(dict.fromkeys(arguments.ids))
 
 
-@contextmanager
-def _reading(context: Context) -> Iterator["DeadLetters"]:
+def _reading(context: Context) -> AbstractContextManager["Letters"]:
     # Here, because every other command would pay for importing Arrow.
-    from etl_procs.core import core_path
-    from etl_procs.reader import Reader
-
-    with Reader(core_path(context.config.home)).snapshot() as snapshot:
-        yield snapshot.dead_letters
-
-
-def _changing(context: Context) -> AbstractContextManager["DeadLetters"]:
     from etl_procs import letters
-    from etl_procs.core import core_path
+    from etl_procs.core import core_paths
+
+    return letters.reading(core_paths(context.config.home))
+
+
+def _changing(context: Context) -> AbstractContextManager["Letters"]:
+    from etl_procs import letters
+    from etl_procs.core import core_paths
 
     config = context.config
     crash = CrashPoints(config.testing.crash_at)
-    return letters.changing(core_path(config.home), config.core, crash)
+    return letters.changing(core_paths(config.home), config.core, crash)
 
 
 def _counted(numbers: Sequence[int]) -> str:

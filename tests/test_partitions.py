@@ -1,0 +1,310 @@
+"""Partitions: processes of their own that share a log, a warehouse, and nothing else."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import bank
+import pytest
+from bank import PARTITIONS, arrived, flow, names_of
+from waiting import until
+
+from etl_procs import Dataflow, Transaction, by_count, letters, loader, reader
+from etl_procs.callers import Callers
+from etl_procs.core import core_path, core_paths
+from etl_procs.errors import DefinitionChanged
+from etl_procs.flow import Committed
+from etl_procs.messages import Start, Topic
+from etl_procs.partitions import Partitions, seen_by_all
+from etl_procs.reader import Reader, Snapshot
+from headrace import config
+from headrace.config import Config
+from headrace.crash import CrashPoints
+from headrace.errors import DefinitionError, HeadraceError
+from headrace.local.home import Home
+
+PATIENCE_S = 30.0
+LEFT, RIGHT = names_of(0, 1)[0], names_of(1, 1)[0]
+
+
+class Running:
+    """The workers of the bank, as an engine has them."""
+
+    def __init__(self, folder: Path, file: Path = bank.FILE, **core: Any) -> None:
+        self.home = folder / "home"
+        Home(self.home).run.mkdir(parents=True, exist_ok=True)
+        self.config = Config(home=self.home, flows=(file,), core=config.Core(**core))
+        self.committed: list[tuple[int, Committed]] = []
+        self.failures: list[BaseException] = []
+        self.partitions = Partitions(
+            [Start(self.config, n, Home(self.home).metrics(n)) for n in range(PARTITIONS)],
+            on_commit=lambda *what: self.committed.append(what),
+            on_failure=self.failures.append,
+        )
+        self.said: list[str] = []
+        self.positions: dict[tuple[str, str], dict[int, int]] = {}
+
+    def start(self) -> None:
+        self.said = self.partitions.start()
+        self.positions = self.partitions.open({"bank": {"deposits": Topic("id", (0, 1))}})
+
+    def take(self, rows: list[tuple[str | None, int]], **where: int) -> None:
+        self.partitions.take(arrived(rows, **where), PARTITIONS)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        until(condition, PATIENCE_S, lambda: f"{self.committed} {self.failures}")
+
+    def cents(self) -> dict[str, int]:
+        """Give the accounts of each partition, at one point."""
+        found: dict[str, int] = {}
+        with reader.cut(core_paths(self.home)) as snapshots:
+            for partition, snapshot in enumerate(snapshots):
+                _, rows = snapshot.query("SELECT account, cents FROM accounts")
+                mine: dict[str, int] = dict(rows)  # type: ignore[arg-type]
+                assert mine.keys() <= set(names_of(partition, 5_000))
+                found |= mine
+        return found
+
+    def seen(self) -> dict[int, int]:
+        found = []
+        for path in core_paths(self.home):
+            with Reader(path).snapshot() as snapshot:
+                found.append(snapshot.positions("bank", "deposits"))
+        return seen_by_all(found)
+
+    def pids(self) -> list[int]:
+        return [process._process.pid for process in self.partitions._processes]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    made = Running(tmp_path)
+    made.start()
+    yield made
+    made.partitions.stop()
+
+
+def test_each_tuple_is_run_where_its_key_is_and_all_positions_go_on(running: Running) -> None:
+    rows: list[tuple[str | None, int]] = [(f"acc{n % 40}", n + 1) for n in range(400)]
+    running.take(rows[:200])
+    running.take(rows[200:], lane=1)
+    running.until(lambda: running.seen() == {0: 200, 1: 200})
+    expected: dict[str, int] = {}
+    for account, cents in rows:
+        assert account is not None
+        expected[account] = expected.get(account, 0) + cents
+    assert running.cents() == expected
+    assert {partition for partition, _ in running.committed} == {0, 1}
+
+
+def test_a_partition_without_a_tuple_of_its_own_stays_not_behind(running: Running) -> None:
+    running.take([(name, 1) for name in names_of(0, 9)])
+    running.until(lambda: running.seen() == {0: 9})
+    assert {partition for partition, _ in running.committed} == {0}
+
+
+def test_a_call_runs_where_its_key_is_and_its_repetition_too(running: Running) -> None:
+    callers = Callers(running.home, {"bank": flow}, config.Core(), CrashPoints())
+    for name in (LEFT, RIGHT):
+        assert callers.call("bank", "put", {"account": name, "cents": 5}, key="k") == [{"cents": 5}]
+        assert callers.call("bank", "put", {"account": name, "cents": 5}, key="k") == [{"cents": 5}]
+    with pytest.raises(HeadraceError, match="account"):
+        callers.call("bank", "put", {"cents": 5})
+    callers.close()
+    assert running.cents() == {LEFT: 5, RIGHT: 5}
+
+
+def test_dead_letters_of_all_are_numbered_apart_and_found_by_number(running: Running) -> None:
+    running.take([(LEFT, 0), (RIGHT, 0), (None, 1)])
+    paths = core_paths(running.home)
+
+    def dead() -> list[tuple[int, str]]:
+        with letters.reading(paths) as found:
+            return [(letter.id, letter.reason) for letter in found]
+
+    running.until(lambda: len(dead()) == 3)
+    reasons = dict(dead())
+    numbers = sorted(reasons)
+    assert numbers[:2] == [1, 2]
+    assert numbers[2] == 1_000_000_001
+    assert reasons[numbers[2]] == "nothing is no deposit"
+    assert sorted(reasons.values()).count("not JSON") == 1
+    with letters.reading(paths) as found:
+        assert found.find(numbers[2]).fields == f'["{RIGHT}", 0]'
+        (nothing,) = [t for t in found.tallies() if t.reason != "not JSON"]
+        assert (nothing.letters, nothing.tuples) == (2, 2)
+        assert sorted(found.chosen("bank", "")) == numbers
+    with letters.changing(paths, config.Core(), CrashPoints()) as changed:
+        assert changed.drop([numbers[0], numbers[2]]) == [numbers[0], numbers[2]]
+    assert [number for number, _ in dead()] == [numbers[1]]
+    with (
+        letters.reading(paths) as found,
+        pytest.raises(HeadraceError, match="no dead letter 7000000000"),
+    ):
+        found.find(7_000_000_000)
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_worker_ends_the_engine_and_the_next_goes_on(tmp_path: Path, killed: int) -> None:
+    rows: list[tuple[str | None, int]] = [(f"acc{n % 40}", 1) for n in range(3_000)]
+    first = Running(tmp_path, group_batches_max=2)
+    first.start()
+    feeding = threading.Thread(target=first.take, args=[rows])
+    feeding.start()
+    first.until(lambda: len(first.committed) > 3)
+    os.kill(first.pids()[killed], signal.SIGKILL)
+    first.until(lambda: bool(first.failures))
+    assert "ended by itself, with code -9" in str(first.failures[0])
+    feeding.join(PATIENCE_S)
+    assert not feeding.is_alive()
+    first.partitions.stop()
+    again = Running(tmp_path)
+    again.start()
+    begin = again.positions["bank", "deposits"].get(0, 0)
+    assert begin < 3_000
+    again.take(rows[begin:], first=begin)
+    again.until(lambda: again.seen() == {0: 3_000})
+    assert set(again.cents().values()) == {3_000 // 40}
+    assert len(again.cents()) == 40
+    again.partitions.stop()
+    assert again.failures == []
+
+
+ENGINE = """\
+import sys, time
+from pathlib import Path
+from test_partitions import Running
+made = Running(Path(sys.argv[1]))
+made.start()
+print(*made.pids(), flush=True)
+time.sleep(600)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_workers_end_when_their_engine_is_gone(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ENGINE, str(tmp_path)],
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+    ) as engine:
+        assert engine.stdout is not None
+        pids = [int(pid) for pid in engine.stdout.readline().split()]
+        assert len(pids) == PARTITIONS
+        assert all(map(is_running, pids))
+        engine.kill()
+    until(lambda: not any(map(is_running, pids)), PATIENCE_S, lambda: str(pids))
+
+
+def test_other_partitions_than_the_state_has_are_refused(tmp_path: Path) -> None:
+    Running(tmp_path).partitions.stop()
+    first = Running(tmp_path)
+    first.start()
+    first.partitions.stop()
+    file = tmp_path / "bank_on_one.py"
+    file.write_text(bank.FILE.read_text().replace("PARTITIONS = 2", "PARTITIONS = 3"))
+    second = Running(tmp_path, file)
+    with pytest.raises(DefinitionChanged, match=r"has 3 partitions now, .* divided among 2"):
+        second.start()
+    second.partitions.stop()
+
+
+def test_a_cut_over_partitions_sees_no_effect_without_its_cause(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its first look and its last, a client puts something on the left, then the right."""
+    callers = Callers(running.home, {"bank": flow}, config.Core(), CrashPoints())
+
+    def put_both() -> None:
+        for name in (LEFT, RIGHT):
+            callers.call("bank", "put", {"account": name, "cents": 5})
+
+    client = threading.Thread(target=put_both)
+    opened = Reader.snapshot
+
+    def snapshot(self: Reader) -> Any:
+        if self.path == core_path(running.home, 1):
+            client.start()
+            client.join(1.0)  # as long as it may take where nobody keeps it out
+        return opened(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Reader, "snapshot", snapshot)
+        assert running.cents() == {}
+    client.join(PATIENCE_S)
+    callers.close()
+    assert running.cents() == {LEFT: 5, RIGHT: 5}
+
+
+def test_a_reader_of_one_core_waits_for_nobody(tmp_path: Path) -> None:
+    made = Running(tmp_path)
+    made.start()
+    made.partitions.stop()
+    seen: list[Snapshot] = []
+    with reader.cut(core_paths(made.home)[:1]) as one, reader.cut(core_paths(made.home)) as both:
+        seen += [*one, *both]
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda f: f.stream("s", "a INTEGER NOT NULL", batches=by_count(1)), "stream s"),
+        (lambda f: f.call(arguments="a INTEGER NOT NULL")(nothing), "call nothing"),
+    ],
+)
+def test_what_does_not_say_its_partition_is_refused(
+    declare: Callable[[Dataflow], object], message: str
+) -> None:
+    f = Dataflow("f", partitions=2)
+    taken = f.stream("taken", "a INTEGER NOT NULL", batches=by_count(1), key="a")
+    streams = [taken]
+    if message.startswith("stream"):
+        streams.append(declare(f))  # type: ignore[arg-type]
+    else:
+        declare(f)
+    f.procedure(takes=streams)(take)
+    with pytest.raises(DefinitionError, match=f"2 partitions, .* not on which: {message}"):
+        f.check()
+
+
+def nothing(tx: Transaction, a: int) -> None: ...
+
+
+def take(tx: Transaction, *batches: object) -> None: ...
+
+
+@pytest.mark.parametrize("key", ["real", "nullable", "absent"])
+def test_a_key_that_is_none_is_refused(key: str) -> None:
+    f = Dataflow("f", partitions=2)
+    columns = "real REAL NOT NULL, nullable INTEGER"
+    with pytest.raises(DefinitionError, match=key):
+        f.stream("s", columns, batches=by_count(1), key=key)
+
+
+@pytest.mark.parametrize("partitions", [0, 65, "2"])
+def test_a_number_of_partitions_that_cannot_be_is_refused(partitions: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"partitions"):
+        Dataflow("f", partitions=partitions)
+
+
+def test_a_table_of_a_dataflow_with_other_partitions_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "shared.py"
+    file.write_text(
+        bank.FILE.read_text()
+        + "\n\nother = Dataflow('other')\n"
+        + "@other.call(reads=[accounts])\ndef look(tx): ...\n"
+    )
+    with pytest.raises(DefinitionError, match=r"other\.look uses table accounts of dataflow bank"):
+        loader.load([file])
