@@ -15,7 +15,7 @@ from flows import EXAMPLE
 from kafka import KafkaProducer
 from waiting import until
 
-from etl_procs import Dataflow, loader
+from etl_procs import Dataflow, letters, loader
 from etl_procs.core import core_path
 from etl_procs.dead_letters import DeadLetter
 from etl_procs.reader import Reader
@@ -41,16 +41,18 @@ class Parts:
 class Board:
     """The leaderboard under a name of its own, so that tests do not meet; one data folder."""
 
-    def __init__(self, parts: Parts, folder: Path, name: str) -> None:
+    def __init__(self, parts: Parts, folder: Path, name: str, partitions: int = 1) -> None:
         self.parts = parts
         self.folder = folder
         self.name = name
         self.file = folder / f"{name}.py"
-        self.file.write_text(EXAMPLE.read_text().replace('"leaderboard"', f'"{name}"'))
+        text = EXAMPLE.read_text().replace('"leaderboard"', f'"{name}", partitions={partitions}')
+        self.file.write_text(text.replace("linger_s=0.1),", 'linger_s=0.1), key="phone",'))
         self.flow: Dataflow = loader.load([self.file])[name]
         self.topic = self.flow.streams["votes"].topic
         self.home = folder / "home"
         self.reader = Reader(core_path(self.home))
+        self.cores = [Reader(core_path(self.home, number)) for number in range(partitions)]
 
     def vote(self, votes: Iterable[tuple[str, int]]) -> None:
         self.send(json.dumps({"phone": p, "contestant": c}).encode() for p, c in votes)
@@ -100,11 +102,15 @@ class Board:
         def consumed() -> bool:
             assert process.poll() is None, self.log()
             try:
-                with self.reader.snapshot() as snapshot:
-                    done = snapshot.positions(self.name, "votes") == ends
-                    return done and snapshot.waiting(self.name) == 0
+                for core in self.cores:
+                    with core.snapshot() as snapshot:
+                        if snapshot.positions(self.name, "votes") != ends:
+                            return False
+                        if snapshot.waiting(self.name):
+                            return False
             except NotRunning:  # the engine has not made its core yet
                 return False
+            return True
 
         until(consumed, START_S, self.log)
 
@@ -155,5 +161,5 @@ class Board:
             ).fetchall()
 
     def dead_letters(self) -> list[DeadLetter]:
-        with self.reader.snapshot() as snapshot:
-            return list(snapshot.dead_letters)
+        with letters.reading([core.path for core in self.cores]) as found:
+            return list(found)

@@ -80,6 +80,25 @@ def test_kills_around_the_commit_and_amid_a_push_leave_every_vote_once(board: Bo
     assert len(board.dead_letters()) == 20
 
 
+def test_on_two_partitions_every_vote_is_counted_once_in_spite_of_kills(
+    running: Parts, tmp_path: Path
+) -> None:
+    board = Board(running, tmp_path, "on_two", partitions=2)
+    board.vote(votes(300))
+    dying = {"testing__crash_at": "core.commit.after:2", "engine__read_records_max": "30"}
+    for _ in range(2):
+        with board.engine(**dying) as engine:
+            assert board.until_dead(engine) == Exit.FAILED, board.log()
+    board.vote(votes(400))
+    with board.engine() as engine:
+        board.until_consumed(engine)
+    assert board.arrived() == expected(400)
+    assert len(board.dead_letters()) == 30 + 300 + 10
+    for core in board.cores:
+        with core.snapshot() as snapshot:
+            assert snapshot.batch("on_two") > 1
+
+
 def test_sparks_jvm_may_die_and_its_checkpoint_be_deleted(board: Board) -> None:
     board.vote(votes(100))
     with board.engine() as engine:

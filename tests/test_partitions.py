@@ -1,11 +1,13 @@
 """Partitions: processes of their own that share a log, a warehouse, and nothing else."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +16,26 @@ import pytest
 from bank import PARTITIONS, arrived, flow, names_of
 from waiting import until
 
+from api.catalogue import Catalogue
+from api.cut import Freshness
+from api.island import Island
 from etl_procs import Dataflow, Transaction, by_count, letters, loader, reader
 from etl_procs.callers import Callers
 from etl_procs.core import core_path, core_paths
 from etl_procs.errors import DefinitionChanged
 from etl_procs.flow import Committed
 from etl_procs.messages import Start, Topic
+from etl_procs.origin import Origin
 from etl_procs.partitions import Partitions, seen_by_all
 from etl_procs.reader import Reader, Snapshot
 from headrace import config
+from headrace.cli import main
 from headrace.config import Config
 from headrace.crash import CrashPoints
-from headrace.errors import DefinitionError, HeadraceError
+from headrace.errors import DefinitionError, Exit, HeadraceError
 from headrace.local.home import Home
+from migrations import ledger, warehouse
+from migrations.push import Push
 
 PATIENCE_S = 30.0
 LEFT, RIGHT = names_of(0, 1)[0], names_of(1, 1)[0]
@@ -234,7 +243,8 @@ def test_a_cut_over_partitions_sees_no_effect_without_its_cause(
     opened = Reader.snapshot
 
     def snapshot(self: Reader) -> Any:
-        if self.path == core_path(running.home, 1):
+        first = threading.current_thread() is not client
+        if first and self.path == core_path(running.home, 1):
             client.start()
             client.join(1.0)  # as long as it may take where nobody keeps it out
         return opened(self)
@@ -308,3 +318,79 @@ def test_a_table_of_a_dataflow_with_other_partitions_is_refused(tmp_path: Path) 
     )
     with pytest.raises(DefinitionError, match=r"other\.look uses table accounts of dataflow bank"):
         loader.load([file])
+
+
+def test_a_warehouse_has_each_partitions_rows_and_ledger_and_a_query_one_cut_of_all(
+    running: Running, warehouse_url: str
+) -> None:
+    names = [*names_of(0, 5), *names_of(1, 5)]
+    island = Island(
+        warehouse_url,
+        core_paths(running.home),
+        Catalogue({"bank": flow}),
+        timeout_ms=10_000,
+        rows_max=1_000,
+    )
+
+    def answer(freshness: Freshness) -> tuple[dict[Any, Any], dict[str, int]]:
+        found = island.query("SELECT account, cents FROM statements", freshness)
+        assert len(found.rows) == len(dict(found.rows)), "each account once"
+        return dict(found.rows), found.as_of
+
+    with (
+        warehouse.connect(warehouse_url, application="test") as connection,
+        ExitStack() as opened,
+    ):
+        warehouse.prepare(connection, flow)
+        pushes = []
+        for partition, path in enumerate(core_paths(running.home)):
+            origin = opened.enter_context(closing(Origin(path, config.Core(), CrashPoints())))
+            pushes.append(Push(partition, origin, CrashPoints(), batches_max=1_000))
+        running.take([(name, 1) for name in names])
+        running.until(lambda: running.seen() == {0: 10})
+        assert pushes[0].run(connection, flow).rows == 5
+        assert answer(Freshness.MAIN)[0] == dict.fromkeys(names[:5], 1)
+        rows, as_of = answer(Freshness.STAGED)
+        assert rows == dict.fromkeys(names, 1)
+        assert as_of.keys() == {"bank[0]", "bank[1]"}
+        assert min(as_of.values()) > 0
+        running.take([(name, 1) for name in names], first=10)
+        running.until(lambda: running.seen() == {0: 20})
+        assert answer(Freshness.STAGED)[0] == dict.fromkeys(names, 2)
+        for push in pushes:
+            push.run(connection, flow)
+            assert not push.run(connection, flow).more
+        assert answer(Freshness.MAIN)[0] == dict.fromkeys(names, 2)
+        moved = ledger.read(connection, ["bank"])
+        assert [moved["bank", partition].rows for partition in range(PARTITIONS)] == [10, 10]
+        cores = {moved["bank", partition].core for partition in range(PARTITIONS)}
+        assert len(cores) == PARTITIONS, "each has an id of its own"
+
+
+def test_the_commands_show_all_partitions(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running.take([(LEFT, 1), (RIGHT, 2)])
+    running.until(lambda: running.seen() == {0: 2})
+    home = ["--home", str(running.home), "--flow", str(bank.FILE)]
+
+    def said(*words: str) -> list[str]:
+        assert main([*words, *home]) == Exit.OK
+        return capsys.readouterr().out.splitlines()
+
+    asked = "SELECT account, cents FROM accounts"
+    assert said("core", asked, "--output", "csv") == [
+        "partition,account,cents",
+        f"0,{LEFT},1",
+        f"1,{RIGHT},2",
+    ]
+    assert said("core", asked, "--output", "csv", "--partition", "1")[1:] == [f"{RIGHT},2"]
+    assert main(["core", asked, "--partition", "2", *home]) == Exit.REFUSED
+    said("call", "bank.put", f"account={RIGHT}", "cents=40")
+    assert running.cents() == {LEFT: 1, RIGHT: 42}
+    capsys.readouterr()
+    main(["status", *home])
+    shown = capsys.readouterr().out
+    assert re.search(r"^bank\[0\] +1 ", shown, re.MULTILINE)
+    assert re.search(r"^bank\[1\] +1 ", shown, re.MULTILINE)
+    assert "core 0: no engine measures now" in shown, "it runs under no engine's lock"
