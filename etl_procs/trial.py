@@ -8,12 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from etl_procs.calls import Caller, Result
+from etl_procs import letters, reader
+from etl_procs.batch import tuples_of
+from etl_procs.callers import Callers
+from etl_procs.calls import Result
 from etl_procs.core import Core, core_path
 from etl_procs.dataflow import Dataflow
-from etl_procs.fitting import Fitter, Rows
-from etl_procs.model import Outlet
-from etl_procs.reader import Reader
+from etl_procs.fitting import Fitter, Part, Rows
+from etl_procs.model import Outlet, Stream
+from etl_procs.routing import partition_of
 from etl_procs.staging import BATCH, DELETED
 from headrace.clock import SystemClock
 from headrace.config import Core as Settings
@@ -24,7 +27,8 @@ from headrace.errors import DefinitionError
 class Trial:
     """Runs a dataflow batch by batch, and shows what became of it.
 
-    It is the real core on a temporary file: what holds here holds in the engine.
+    It is the real core on a temporary file, or one for each partition: what holds here holds in the
+    engine.
     """
 
     def __init__(self, flow: Dataflow, settings: Settings | None = None) -> None:
@@ -34,7 +38,10 @@ class Trial:
         self._closing = ExitStack()
 
     def batch(self, **rows: Rows) -> None:
-        """Run one batch: rows for each border stream, by its name; none for those left out."""
+        """Run one batch: rows for each border stream, by its name; none for those left out.
+
+        Each partition has a batch of the rows whose keys are its own.
+        """
         unknown = rows.keys() - {stream.name for stream in self._flow.borders}
         if unknown:
             raise DefinitionError(
@@ -46,35 +53,49 @@ class Trial:
             for stream in self._flow.borders
             if stream.name in rows
         }
-        self._core.enqueue(self._flow.name, parts)
-        self._core.drain()
+        for partition, core in enumerate(self._cores):
+            own = {stream: self._own(stream, part, partition) for stream, part in parts.items()}
+            core.enqueue(self._flow.name, own)
+            core.drain()
+
+    def _own(self, stream: Stream, part: Part, partition: int) -> Part:
+        of = self._flow.partitions
+        if of == 1:
+            return part
+        key = stream.columns.names.index(stream.key)
+        tuples = part if isinstance(part, list) else tuples_of(part)
+        return [values for values in tuples if partition_of(values[key], of) == partition]
 
     def query(self, sql: str, parameters: Mapping[str, Any] | Iterable[Any] = ()) -> Result:
         """Ask the tables, windows and aggregates, as they are committed."""
         given = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
-        with self._reader.snapshot() as snapshot:
-            names, rows = snapshot.query(sql, given)
-            return [dict(zip(names, row, strict=True)) for row in rows]
+        found = []
+        with reader.cut(self._paths) as snapshots:
+            for snapshot in snapshots:
+                names, rows = snapshot.query(sql, given)
+                found += [dict(zip(names, row, strict=True)) for row in rows]
+        return found
 
     def call(self, name: str, *, key: str = "", **arguments: Any) -> Result:
         """Make a call."""
-        return self._caller.call(self._flow.name, name, arguments, key=key)
+        return self._callers.call(self._flow.name, name, arguments, key=key)
 
     def outlet(self, outlet: Outlet) -> list[dict[str, Any]]:
         """Give what waits for the warehouse, in its order; a deletion says so."""
         found = []
-        with self._reader.snapshot() as snapshot:
-            through = snapshot.batch(self._flow.name)
-            for table in snapshot.staged(outlet, after=0, through=through):
-                for row in table.drop_columns(BATCH).to_pylist():
-                    if row.pop(DELETED, False):
-                        row = {"deleted": {key: row[key] for key in outlet.key}}
-                    found.append(row)
+        with reader.cut(self._paths) as snapshots:
+            for snapshot in snapshots:
+                through = snapshot.batch(self._flow.name)
+                for table in snapshot.staged(outlet, after=0, through=through):
+                    for row in table.drop_columns(BATCH).to_pylist():
+                        if row.pop(DELETED, False):
+                            row = {"deleted": {key: row[key] for key in outlet.key}}
+                        found.append(row)
         return found
 
     def dead_letters(self) -> list[dict[str, Any]]:
         """Give what was rejected, and the batches that failed: procedure, reason and tuples."""
-        with self._reader.snapshot() as snapshot:
+        with letters.reading(self._paths) as found:
             return [
                 {
                     "procedure": letter.unit,
@@ -82,20 +103,23 @@ class Trial:
                     "tuples": [list(row.values())[3:] for row in letter.rows()]
                     or [json.loads(letter.fields or "[]")],
                 }
-                for letter in snapshot.dead_letters
+                for letter in found
             ]
 
     def __enter__(self) -> Self:
         folder = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="headrace-trial-"))
-        path = core_path(Path(folder))
-        crash = CrashPoints()
-        self._core = Core(path, settings=self._settings, clock=SystemClock(), crash=crash)
-        self._closing.callback(self._core.close)
-        self._core.prepare([self._flow])
-        self._core.open(self._flow.name, {stream.name: [0] for stream in self._flow.borders})
-        self._caller = Caller(path, {self._flow.name: self._flow}, self._settings, crash)
-        self._closing.callback(self._caller.close)
-        self._reader = Reader(path)
+        home, flow, crash = Path(folder), self._flow, CrashPoints()
+        self._paths = [core_path(home, partition) for partition in range(flow.partitions)]
+        self._cores = [
+            Core(path, settings=self._settings, clock=SystemClock(), crash=crash, partition=number)
+            for number, path in enumerate(self._paths)
+        ]
+        for core in self._cores:
+            self._closing.callback(core.close)
+            core.prepare([flow])
+            core.open(flow.name, {stream.name: [0] for stream in flow.borders})
+        self._callers = Callers(home, {flow.name: flow}, self._settings, crash)
+        self._closing.callback(self._callers.close)
         return self
 
     def __exit__(
