@@ -26,8 +26,8 @@ ON CONFLICT DO UPDATE SET definition = excluded.definition"""
 
 DROP_NOTE = "DELETE FROM headrace_tables WHERE name = :name"
 
-WORD = re.compile(r"'(?:[^']|'')*'|[^\s']+")
-"""What stays together however SQL is laid out: white space counts in a text alone."""
+WORD = re.compile(r"'(?:[^']|'')*'|--.*|[^\s'-]+|-")
+"""What stays together however SQL is laid out: a text, a comment, or what white space divides."""
 
 
 class Held(NamedTuple):
@@ -196,5 +196,5 @@ def _make_aggregates(
 
 
 def words(sql: str) -> str:
-    """Write SQL with its white space evened out, but for that of texts."""
-    return " ".join(WORD.findall(sql))
+    """Write SQL without comments, and with its white space evened out but for that of texts."""
+    return " ".join(word for word in WORD.findall(sql) if not word.startswith("--"))

@@ -54,6 +54,7 @@ def with_table(columns: str, rows: Sequence[Sequence[Any]] = (), **more: str) ->
         (f"{ITEM}, price REAL NOT NULL DEFAULT 2.5", (1, "one", 2.5)),
         (f"{ITEM}, kind TEXT DEFAULT 'a, (b)', size INTEGER", (1, "one", "a, (b)", None)),
         (f"{ITEM}, kind TEXT DEFAULT 'a,  it''s'", (1, "one", "a,  it's")),
+        (f"{ITEM}, size REAL -- it's, in m\n NOT NULL DEFAULT -1.5", (1, "one", -1.5)),
         (f"{ITEM}, price REAL CHECK (price > 0)", (1, "one", None)),
         ("id  INTEGER\n PRIMARY KEY,  name TEXT", (1, "one")),
     ],
