@@ -139,8 +139,9 @@ class Backlog:
         return min((lane[0][2][0].added for lane in self._lanes.values() if lane), default=inf)
 
     def held(self, epoch: int) -> list[_Piece]:
-        """Show what a batch has, and leave it there."""
-        return [s[2] for lane in self._lanes.values() for s in lane if s[0] <= epoch]
+        """Show what a batch has that is decoded, and leave it there."""
+        segments = [s for lane in self._lanes.values() for s in lane if s[0] <= epoch]
+        return [_good(*piece) for _, _, piece, _ in segments]
 
     def passed(self) -> dict[int, int]:
         """Give the positions that no batch will move: nothing of ours lies before them."""
@@ -155,23 +156,31 @@ class Backlog:
     def cut(self, id: int, epoch: int, filled: Sequence[Tuple]) -> Input:
         """Take the next batch away."""
         pieces: list[_Piece] = []
+        bad: list[pa.Table] = []
         positions: dict[int, int] = {}
-        size = 0.0
+        rows, size = 0, 0.0
         for lane in self._lanes.values():
             while lane and lane[0][0] <= epoch:
                 _, partition, piece, positions[partition] = lane.popleft()
+                chunk, start, end = piece
+                rows += end - start
+                size += chunk.record_bytes * (end - start)
+                if chunk.bad_at:
+                    good = _good(*piece)
+                    if good[2] - good[1] < end - start:
+                        bad.append(_bad(*piece))
+                    piece = good
                 pieces.append(piece)
-                size += piece[0].record_bytes * (piece[2] - piece[1])
         if self._passed:
             self.move(positions)
-        self.waiting -= self._sizes.pop(BEFORE_ALL, 0) + self._sizes.get(epoch, 0)
+        self.waiting -= rows
+        self._sizes.pop(BEFORE_ALL, None)
         if self._sizes.pop(epoch, None) is not None and self.ready:
             self.ready -= 1
         if self.lowest <= epoch < UNKNOWN:  # closed by force
             self.reached = {lane: max(at, epoch + 1) for lane, at in self.reached.items()}
             self.lowest = epoch + 1
-        bad = [_bad(*piece) for piece in pieces if piece[0].bad_at]
-        undecoded = pa.concat_tables(bad) if bad and any(map(len, bad)) else None
+        undecoded = pa.concat_tables(bad) if bad else None
         return Input(batch_of(self.stream, id, pieces, filled), undecoded, positions, int(size))
 
     def _check(self, runs: list[tuple[int, int, int]], offsets: pa.ChunkedArray) -> None:
@@ -281,17 +290,16 @@ class Marked(Backlog):
 
 
 def batch_of(stream: Stream, id: int, pieces: list[_Piece], filled: Sequence[Tuple]) -> Batch:
-    """Make a batch of what is decoded in these pieces, and of what was filled in."""
-    spans = [_good(*piece) if piece[0].bad_at else piece for piece in pieces]
-    origin = partial(_position, spans)
+    """Make a batch of pieces, by their places among what is decoded, and of what was filled in."""
+    origin = partial(_position, pieces)
     rows = 0
-    for _, start, end in spans:
+    for _, start, end in pieces:
         rows += end - start
-    if rows > ROWS_OF_A_PIECE * len(spans) and not filled:
-        tables = [chunk.table.slice(start, end - start) for chunk, start, end in spans]
+    if rows > ROWS_OF_A_PIECE * len(pieces) and not filled:
+        tables = [chunk.table.slice(start, end - start) for chunk, start, end in pieces]
         return Batch(stream, id, table=pa.concat_tables(tables), origin=origin)
     tuples: list[Tuple] = []
-    for chunk, start, end in spans:
+    for chunk, start, end in pieces:
         tuples += chunk.tuples(start, end)
     tuples += filled
     return Batch(stream, id, tuples=tuples, origin=origin)

@@ -204,7 +204,7 @@ class Core:
         replay_waits = self._replay_waits(flow)
         if not (flow.is_amid_a_round or replay_waits or flow.round(0, flow.last)):
             return None
-        began = time.perf_counter_ns()
+        began = time.perf_counter()
         try:
             with self._store.commit(Write.GROUP) as connection:
                 ledger.check_held(connection, self._fence)
@@ -229,7 +229,7 @@ class Core:
             self._group = None
         group.become()
         self._letters_size = group.letters_size
-        self.metrics.group(group.batches, time.perf_counter_ns() - began)
+        self.metrics.group(group.batches, time.perf_counter() - began)
         return committed
 
     def _fill(self, flow: Flow, group: Group, connection: sqlite3.Connection) -> None:

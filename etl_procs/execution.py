@@ -97,7 +97,7 @@ class Execution:
         """One for all statements, each of which is done before the next: to make one costs much."""
         self.access = access
         self.batch = batch
-        self._inputs = dict(inputs)
+        self._inputs = inputs
         self._taken: frozenset[str] = frozenset()
         self.given: dict[str, list[Part]] = {}
         """What was emitted, by stream."""
@@ -129,7 +129,7 @@ class Execution:
             declared = self.plan.dataflow.streams[stream]
             batch = joined(declared, self.batch, self.given.get(stream, []))
             if stream in self._taken:  # within a nested group: its producer is done
-                self._inputs[stream] = batch
+                self._inputs = {**self._inputs, stream: batch}  # the next attempt has none
         return batch
 
     def emit(self, rights: Rights, target: Given, rows: Rows) -> None:

@@ -13,6 +13,7 @@ import logging
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from typing import NoReturn
 
 from etl_procs import ledger, pending, staging
 from etl_procs.access import Access
@@ -76,6 +77,9 @@ class Group:
         self._due = self._moment + settings.group_ms_max / 1000
         self._late = self._due + settings.group_ms_max / 1000
         self._statement_s = settings.statement_ms_max / 1000
+        # What ends transactions by itself is kept apart, so that it cannot do it to others again.
+        self._batches_max = 1 if flow.apart else settings.group_batches_max
+        self._bytes_max = settings.group_mb_max * MB
         self.overdue_at = NEVER
         self.done = dict(flow.done)
         self.last = flow.last
@@ -97,7 +101,7 @@ class Group:
         self._positions: dict[str, dict[int, int]] = defaultdict(dict)
         self._epoch: int | None = None
         self._staged: dict[str, list[tuple[int, Staged]]] = {}
-        self._took: list[tuple[str, float]] = []
+        self._took: dict[str, list[float]] = {unit.name: [] for unit in self._plan.units}
         self._tuples = 0
         self._dead = 0
         self._failed: dict[Key, int] = {}
@@ -109,11 +113,9 @@ class Group:
         """Whether it is time to commit, between two rounds."""
         if not self._ran:
             return False  # however late it is: a group that does nothing brings nothing on
-        # What ends transactions by itself is kept apart, so that it cannot do it to others again.
-        batches_max = 1 if self._flow.apart else self._settings.group_batches_max
         return (
-            self.batches >= batches_max
-            or self._bytes >= self._settings.group_mb_max * MB
+            self.batches >= self._batches_max
+            or self._bytes >= self._bytes_max
             or self._moment >= self._due
         )
 
@@ -174,13 +176,14 @@ class Group:
 
     def _run(self, unit: Unit, batch: int) -> None:
         self._ran = True
-        execution = self._attempt(unit, batch, self._inputs(unit, batch))
+        do = self._do_carefully if self._careful else self._do
+        execution = do(unit, batch, self._inputs(unit, batch))
         for procedure in unit.procedures:
             self.done[procedure.name] = batch
         if execution is not None:
             self._keep(unit, execution)
         began, self._moment = self._moment, self._clock.monotonic()
-        self._took.append((unit.name, self._moment - began))
+        self._took[unit.name].append(self._moment - began)
 
     def _is_awaited(self, stream: str, batch: int) -> bool:
         """Whether somebody has still to take a batch of a stream."""
@@ -198,36 +201,54 @@ class Group:
             found[stream.name] = Batch(stream, batch, tuples=[]) if given is None else given
         return found
 
-    def _attempt(self, unit: Unit, batch: int, inputs: dict[str, Batch]) -> Execution | None:
+    def _do(self, unit: Unit, batch: int, inputs: dict[str, Batch]) -> Execution:
+        """Run a unit; if it fails, the group does."""
+        done = self._attempt(unit, batch, inputs)
+        if isinstance(done, HeadraceError):
+            self._fail((unit.name, self._round), [done])
+        return done
+
+    def _do_carefully(self, unit: Unit, batch: int, inputs: dict[str, Batch]) -> Execution | None:
         """Run a unit until it succeeds; None if its attempts are used up."""
         connection, key = self._connection, (unit.name, self._round)
         failures = [*self._flow.failures.get(key, ())]
-        execution = None
-        while execution is None and len(failures) < self._settings.attempts_max:
-            trial = Execution(self._plan, self._cursor, self._access, batch, inputs)
-            self.overdue_at = self._moment + self._statement_s
-            if self._careful:
-                connection.execute("SAVEPOINT te")
-            try:
-                trial.run(unit)
-                if self._careful:
-                    connection.execute("RELEASE te")
-                execution = trial
-            except (Exception, SystemExit) as error:
-                failures.append(self._judged(unit, batch, error, trial))
-                if not (self._careful and connection.in_transaction):
-                    self._flow.note(key, failures, ended=not connection.in_transaction)
-                    raise TakenDown from error
+        done: Execution | None = None
+        while done is None and len(failures) < self._settings.attempts_max:
+            connection.execute("SAVEPOINT te")
+            tried = self._attempt(unit, batch, inputs)
+            if isinstance(tried, HeadraceError):
+                failures.append(tried)
+                if not connection.in_transaction:
+                    self._fail(key, failures)
                 connection.execute("ROLLBACK TO te")
-                connection.execute("RELEASE te")
                 self._moment = self._clock.monotonic()
-            finally:
-                trial.end()
-                self.overdue_at = NEVER
+            else:
+                done = tried
+            connection.execute("RELEASE te")
         if failures:
             self._failed[key] = len(failures)
-        if execution is None:
+        if done is None:
             self._give_up(unit, batch, inputs, failures)
+        return done
+
+    def _fail(self, key: Key, failures: list[HeadraceError]) -> NoReturn:
+        """Note what went wrong with a unit on the round at hand, and end the group."""
+        self._flow.note(key, failures, ended=not self._connection.in_transaction)
+        raise TakenDown from failures[-1]
+
+    def _attempt(
+        self, unit: Unit, batch: int, inputs: dict[str, Batch]
+    ) -> Execution | HeadraceError:
+        """Run a unit once; tell what it has done, or what went wrong."""
+        execution = Execution(self._plan, self._cursor, self._access, batch, inputs)
+        self.overdue_at = self._moment + self._statement_s
+        try:
+            execution.run(unit)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's code
+            return self._judged(unit, batch, error, execution)
+        finally:
+            execution.end()
+            self.overdue_at = NEVER
         return execution
 
     def _judged(
@@ -321,8 +342,8 @@ class Group:
         """Count what has become true; what was rolled back never happened."""
         metrics = self._metrics
         metrics.batches[self._name] += self.batches
-        for unit, seconds in self._took:
-            self._flow.latencies[unit].add(int(seconds * 1e9))
+        for unit, seconds in self._took.items():
+            self._flow.latencies[unit].add(seconds)
         metrics.dead_tuples[self._name] += self._dead
         for (unit, _), aborts in self._failed.items():
             metrics.aborts[f"{self._name}.{unit}"] += aborts

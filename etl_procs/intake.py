@@ -97,14 +97,19 @@ class Intake:
                 self._check_size(queue.stream, queue.size(epoch))
             if queue.lowest <= epoch:
                 late.append(queue)
-        if not self._queues or (late and not self._over(late, epoch)):
-            return None
-        filled = {queue: self._fill(queue, epoch) for queue in late} if late else {}
-        self.batch = id = self.batch + 1
+        filled: Mapping[Backlog, Sequence[Tuple]] = {}
+        if late or not self._queues:
+            if not self._over(late, epoch):
+                return None
+            filled = {queue: self._fill(queue, epoch) for queue in late}
+        self.batch += 1
         self._cut = epoch
-        self._warned.clear()
-        inputs = [queue.cut(id, epoch, filled.get(queue, ())) for queue in self._queues]
-        return Round(id, tuple(inputs), epoch if epoch < UNKNOWN else None)
+        if self._warned:
+            self._warned.clear()
+        inputs = tuple(
+            [queue.cut(self.batch, epoch, filled.get(queue, ())) for queue in self._queues]
+        )
+        return Round(self.batch, inputs, epoch if epoch < UNKNOWN else None)
 
     def deadline(self) -> float | None:
         """Tell when `next` may close a round that is incomplete now, or warns that it does not."""

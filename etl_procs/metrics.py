@@ -1,6 +1,7 @@
 """Metrics: what a core counts and measures about itself; a restart begins them anew."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,18 +17,20 @@ class Histogram:
     """How often something took how long; buckets double."""
 
     counts: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    sum_ns: int = 0
+    sum_s: float = 0.0
 
-    def add(self, nanoseconds: int) -> None:
-        """Count one duration."""
-        self.counts[min((nanoseconds // 1_000).bit_length(), BUCKETS - 1)] += 1
-        self.sum_ns += nanoseconds
+    def add(self, durations: Iterable[float]) -> None:
+        """Count durations, in seconds."""
+        counts, most = self.counts, BUCKETS - 1
+        for seconds in durations:
+            counts[min(int(seconds * 1e6).bit_length(), most)] += 1
+            self.sum_s += seconds
 
     def as_dict(self) -> dict[str, Any]:
         """Give count, sum, and for each bucket that has some: its upper bound and its count."""
         return {
             "count": sum(self.counts),
-            "sum_s": self.sum_ns / 1e9,
+            "sum_s": self.sum_s,
             "buckets": {bound: n for bound, n in zip(BOUNDS, self.counts, strict=True) if n},
         }
 
@@ -57,10 +60,10 @@ class Metrics:
     epochs: dict[str, int] = field(default_factory=dict)
     """The watermark: the last interval or punctuation that a dataflow has closed."""
 
-    def group(self, batches: int, nanoseconds: int) -> None:
+    def group(self, batches: int, seconds: float) -> None:
         """Count one group that was committed."""
         self.commits += 1
-        self.groups.add(nanoseconds)
+        self.groups.add([seconds])
         self.group_sizes[1 << (batches - 1).bit_length() if batches else 0] += 1
 
     def as_dict(self) -> dict[str, Any]:

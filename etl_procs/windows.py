@@ -67,10 +67,9 @@ class TupleWindow(WindowTable):
     def __init__(self, window: Window, extent: LastTuples) -> None:
         super().__init__(window)
         self._slide = extent.slide
-        self._expire = (
-            f"DELETE FROM {self.name} "  # noqa: S608
-            f"WHERE rowid <= (SELECT max(rowid) FROM {self.name}) - {extent.size}"
-        )
+        self._size = extent.size
+        self._leave = f"DELETE FROM {self.name} WHERE rowid <= ?"  # noqa: S608
+        self._newest = f"SELECT coalesce(max(rowid), 0) FROM {self.name}"  # noqa: S608
 
     def put(
         self, cursor: sqlite3.Cursor, tuples: Sequence[Tuple], batch: int, slid: Slid | None
@@ -80,13 +79,18 @@ class TupleWindow(WindowTable):
             self._put_staged(cursor, tuples, slid)
         elif slid is None and len(tuples) != 1:
             cursor.executemany(self._insert, tuples)
-            cursor.execute(self._expire)
+            self._expire(cursor)
         else:
             for values in tuples:
-                cursor.execute(self._insert, values)
-                cursor.execute(self._expire)
+                newest = cursor.execute(self._insert, values).lastrowid
+                assert newest is not None, "an INSERT has a row"
+                cursor.execute(self._leave, (newest - self._size,))
                 if slid:
                     slid()
+
+    def _expire(self, cursor: sqlite3.Cursor) -> None:
+        (newest,) = cursor.execute(self._newest).fetchone()
+        cursor.execute(self._leave, (newest - self._size,))
 
     def _put_staged(
         self, cursor: sqlite3.Cursor, tuples: Sequence[Tuple], slid: Slid | None
@@ -100,7 +104,7 @@ class TupleWindow(WindowTable):
             first += self._slide
             self._enter(cursor, "rowid < ?", first)
             cursor.execute(f"DELETE FROM {self._staged} WHERE rowid < ?", [first])  # noqa: S608
-            cursor.execute(self._expire)
+            self._expire(cursor)
             if slid:
                 slid()
 

@@ -98,9 +98,9 @@ MUTATIONS = [
     Mutation(
         "what a failed unit has emitted goes on",
         "group.py",
-        "self._give_up(unit, batch, inputs, failures)\n        return execution",
-        "self._give_up(unit, batch, inputs, failures)\n            return trial\n"
-        "        return execution",
+        "self._give_up(unit, batch, inputs, failures)\n        return done",
+        "self._give_up(unit, batch, inputs, failures)\n            return tried\n"
+        "        return done",
     ),
     Mutation(
         "a batch that failed is no dead letter",
@@ -111,8 +111,8 @@ MUTATIONS = [
     Mutation(
         "a group whose attempt has failed without a savepoint is kept",
         "group.py",
-        "raise TakenDown from error",
-        "return None",
+        "            self._fail((unit.name, self._round), [done])\n",
+        "            return None\n",
     ),
     Mutation(
         "the attempt that took a group down is not counted",
