@@ -34,12 +34,17 @@ class Ours:
     """A core with one dataflow."""
 
     def __init__(
-        self, folder: Path, flow: Dataflow, durability: str, group: int = GROUP_BATCHES
+        self,
+        folder: Path,
+        flow: Dataflow,
+        durability: str,
+        group: int = GROUP_BATCHES,
+        group_ms: int = GROUP_MS,
     ) -> None:
         self.flow = flow
         self.path = folder / FILE
         self._settings = config.Core(
-            durability=durability, group_batches_max=group, group_ms_max=GROUP_MS
+            durability=durability, group_batches_max=group, group_ms_max=group_ms
         )
         self.core = Core(
             self.path, settings=self._settings, clock=SystemClock(), crash=CrashPoints()

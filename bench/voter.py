@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import postgres, voter_calls, voter_sql
+from bench import bare, postgres, voter_calls, voter_sql
 from bench.bare import GROUP_BATCHES
 from bench.harness import Result, Setup, Times, Trial, in_turns, timed
 from bench.ours import GROUP_MS, Ours, arrivals
-from bench.voter_bare import BareVoter
+from bench.voter_bare import BareVoter, Protect
 from bench.voter_postgres import PIPELINED, WAITING, PostgresVoter
 from bench.voter_show import (
     CONTESTANTS,
@@ -34,10 +34,11 @@ OUR_STATE = {**voter_sql.STATE, "recent": "SELECT phone, contestant FROM recent 
 
 STRONG, WEAK, CLIENT = "strong", "weak", "client_driven"
 BARE = {
-    "bare": ("strong", GROUP_BATCHES),
-    "bare_weak": ("weak", GROUP_BATCHES),
-    "bare_commit_each": ("strong", 1),
-    "bare_weak_commit_each": ("weak", 1),
+    "bare": ("strong", GROUP_BATCHES, bare.savepoint),
+    "bare_weak": ("weak", GROUP_BATCHES, bare.savepoint),
+    "bare_unprotected": ("strong", GROUP_BATCHES, bare.unprotected),
+    "bare_commit_each": ("strong", 1, bare.savepoint),
+    "bare_weak_commit_each": ("weak", 1, bare.savepoint),
 }
 POSTGRES = {voter.name: voter for voter in (*WAITING, *PIPELINED)}
 SLOW = (CLIENT, *POSTGRES)
@@ -89,6 +90,7 @@ def run(setup: Setup) -> Result:
             "seed": SEED,
             "group_batches": GROUP_BATCHES,
             "group_ms_max": GROUP_MS,
+            "savepoints": "the bare loop has one for each procedure, ours where something fails",
             "dead_letters": "ours keeps what is rejected, the peers only count it",
         },
     )
@@ -100,9 +102,9 @@ def trials(played: Play) -> dict[str, Trial]:
     found: dict[str, Trial] = {}
     for durability in (STRONG, WEAK):
         found[durability] = partial(_ours, played, flow, durability)
-        for name, (same, group) in BARE.items():
+        for name, (same, group, protect) in BARE.items():
             if same == durability:
-                found[name] = partial(_bare, played, durability, group)
+                found[name] = partial(_bare, played, durability, group, protect)
     return found
 
 
@@ -122,6 +124,7 @@ def ratios(times: Times) -> dict[str, list[float]]:
         "strong_to_client_driven": CLIENT,
         "strong_to_weak": WEAK,
         "strong_to_bare": "bare",
+        "strong_to_bare_unprotected": "bare_unprotected",
         "strong_to_bare_commit_each": "bare_commit_each",
     }
     found = {name: times.ratios(STRONG, peer) for name, peer in best.items()}
@@ -155,8 +158,8 @@ def _client_driven(played: Play, folder: Path) -> float:
     return seconds()
 
 
-def _bare(played: Play, durability: str, group: int, folder: Path) -> float:
-    voter = BareVoter(folder / "bare.sqlite", durability, group)
+def _bare(played: Play, durability: str, group: int, protect: Protect, folder: Path) -> float:
+    voter = BareVoter(folder / "bare.sqlite", durability, group, protect)
     with timed() as seconds:
         voter.run(played.votes)
     _compare(voter.state(), played.show.state(), "the bare loop")

@@ -1,16 +1,24 @@
 """The voter by hand in SQLite: three functions, each under a savepoint, and a window in tables."""
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bench import bare, voter_sql
 from bench.voter_show import CONTESTANTS, VOTES_A_REMOVAL, WINDOW, State, Vote
+
+Protect = Callable[..., Any]
+"""`bare.savepoint`, or `bare.unprotected`."""
 
 
 class BareVoter:
     """One connection, and the number of the window's last tuple."""
 
-    def __init__(self, path: Path, durability: str, group: int) -> None:
+    def __init__(
+        self, path: Path, durability: str, group: int, protect: Protect = bare.savepoint
+    ) -> None:
+        self._protect = protect
         self._connection = bare.connect(path, durability)
         self._group = group
         self._entered = 0
@@ -38,11 +46,11 @@ class BareVoter:
         self._connection.close()
 
     def _vote(self, vote: Vote) -> None:
-        connection = self._connection
-        if bare.savepoint(connection, _validate, connection, *vote):
+        connection, protect = self._connection, self._protect
+        if protect(connection, _validate, connection, *vote):
             self._entered += 1
-            bare.savepoint(connection, _maintain, connection, self._entered, *vote)
-            bare.savepoint(connection, _remove, connection)
+            protect(connection, _maintain, connection, self._entered, *vote)
+            protect(connection, _remove, connection)
         else:
             self.rejected += 1
 

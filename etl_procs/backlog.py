@@ -292,17 +292,16 @@ class Marked(Backlog):
 def batch_of(stream: Stream, id: int, pieces: list[_Piece], filled: Sequence[Tuple]) -> Batch:
     """Make a batch of pieces, by their places among what is decoded, and of what was filled in."""
     origin = partial(_position, pieces)
-    rows = 0
-    for _, start, end in pieces:
-        rows += end - start
+    if len(pieces) == 1 and not filled:  # as most are
+        ((chunk, start, end),) = pieces
+        if end - start <= ROWS_OF_A_PIECE:
+            return Batch(stream, id, tuples=chunk.tuples(start, end), origin=origin)
+    rows = sum(end - start for _, start, end in pieces)
     if rows > ROWS_OF_A_PIECE * len(pieces) and not filled:
         tables = [chunk.table.slice(start, end - start) for chunk, start, end in pieces]
         return Batch(stream, id, table=pa.concat_tables(tables), origin=origin)
-    tuples: list[Tuple] = []
-    for chunk, start, end in pieces:
-        tuples += chunk.tuples(start, end)
-    tuples += filled
-    return Batch(stream, id, tuples=tuples, origin=origin)
+    tuples = [values for piece in pieces for values in piece[0].tuples(piece[1], piece[2])]
+    return Batch(stream, id, tuples=tuples + list(filled), origin=origin)
 
 
 def _good(chunk: _Chunk, start: int, end: int) -> _Piece:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 OVER = CoreError("a transaction is over", hint="Use it only within the body it was given to.")
 """What an execution is broken by at its end."""
 
+NAN = "NaN is no value of a table: SQLite would store NULL"
+
 
 class Transaction:
     """One execution of one routine: all of its effects commit, or none."""
@@ -61,7 +63,9 @@ class Transaction:
         before = connection.total_changes
         self._check(sql, rows[0])
         for row in rows:
-            _check_values(row)
+            for value in row.values() if isinstance(row, dict) else row:
+                if value != value:
+                    raise ValueError(NAN)
         try:
             self._cursor.executemany(sql, rows)
         except sqlite3.Error as error:
@@ -118,11 +122,13 @@ class Transaction:
         names = self._rights.known.get(sql)
         if names is None or self._execution.broken is not None:
             self._check(sql, parameters)
-        _check_values(parameters)
+        for value in parameters.values() if isinstance(parameters, dict) else parameters:
+            if value != value:
+                raise ValueError(NAN)
         cursor = self._cursor
         try:
             cursor.execute(sql, parameters)
-            rows = [] if names == () else cursor.fetchall()
+            rows = cursor.fetchall() if names is None or names else []
         except sqlite3.Error as error:
             self._execution.failed(error)
             raise
@@ -151,9 +157,3 @@ def _column_names(rights: Rights, cursor: sqlite3.Cursor) -> tuple[str, ...]:
             hint="Name one of them otherwise: SELECT a.id AS a_id, b.id.",
         )
     return names
-
-
-def _check_values(parameters: Parameters) -> None:
-    for value in parameters.values() if isinstance(parameters, dict) else parameters:
-        if value != value:
-            raise ValueError("NaN is no value of a table: SQLite would store NULL")
