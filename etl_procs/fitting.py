@@ -67,10 +67,10 @@ class Fitter:
     def row(self, row: Mapping[str, Value], what: str) -> Tuple:
         """Give one row as a tuple."""
         try:
-            values: Tuple = self._pick(row)
+            values: Tuple | None = self._pick(row)
         except KeyError:
-            values = ()
-        if len(row) != self._width or len(values) != self._width:
+            values = None
+        if values is None or len(row) != self._width:
             names = ", ".join(self._columns.names)
             raise self._misfit(what, f"it has {', '.join(row)} and not {names}")
         return self.values(values, what)
@@ -79,11 +79,12 @@ class Fitter:
         """Check the values of one row."""
         value: Any
         for value, kind in zip(values, self._kinds):  # noqa: B905 - strict costs as much again
-            if (
-                type(value) is not kind
-                or (kind is int and not INTEGER_LEAST <= value <= INTEGER_MOST)
-                or (kind is str and ("\0" in value or not value.isascii()))
-                or value != value
+            if type(value) is not kind or not (
+                INTEGER_LEAST <= value <= INTEGER_MOST
+                if kind is int
+                else value.isascii() and "\0" not in value
+                if kind is str
+                else value == value
             ):
                 return self._closely(values, what)
         return values
