@@ -128,6 +128,7 @@ def ratios(times: Times) -> dict[str, list[float]]:
         "strong_to_bare_commit_each": "bare_commit_each",
     }
     found = {name: times.ratios(STRONG, peer) for name, peer in best.items()}
+    found |= {f"strong_to_{name}": times.ratios(STRONG, name) for name in POSTGRES}
     found["weak_to_bare"] = times.ratios(WEAK, "bare_weak")
     found["weak_to_bare_commit_each"] = times.ratios(WEAK, "bare_weak_commit_each")
     return found
