@@ -1,6 +1,6 @@
 """Batches: what arrives from ingest, and the atomic batch that a procedure is given."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -123,14 +123,15 @@ class Batch:
             return int(self._table.num_rows)
         return len(self._tuples)
 
-    def rows(self) -> Iterator[Row]:
-        """Give the tuples one by one, in order, by column name."""
-        names = self.stream.columns.names
+    def rows(self) -> list[Row]:
+        """Give the tuples in order, by column name; the list is the caller's own."""
+        names, rows = self.stream.columns.names, []
         for index, values in enumerate(self._held()):
             row = Row(zip(names, values))  # noqa: B905 - strict costs as much again, for each tuple
             row.index = index
             row.batch = self
-            yield row
+            rows.append(row)
+        return rows
 
     def position(self, index: int) -> Position | None:
         """Tell where a tuple came from; None for one that a procedure made."""

@@ -172,7 +172,7 @@ class Intake:
             return []
         name = getattr(rule.on_timeout, "__name__", repr(rule.on_timeout))
         what = f"stream {stream.dataflow}.{stream.name}: {name}, called to fill batch {batch},"
-        there = list(batch_of(stream, batch, queue.held(epoch), ()).rows())
+        there = batch_of(stream, batch, queue.held(epoch), ()).rows()
         fitter = Fitter(stream.columns)
         try:
             given = rule.on_timeout(Missing(stream.name, batch, there))

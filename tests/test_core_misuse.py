@@ -127,6 +127,17 @@ def test_what_ends_a_transaction_takes_the_others_of_its_group_down_only_until_t
     assert counter.core.metrics.rollbacks == 3
 
 
+def test_the_rows_of_a_batch_may_be_looked_at_again(counter: Counter) -> None:
+    found = []
+
+    def twice(_tx: Transaction, batch: Batch) -> None:
+        rows = batch.rows()
+        found.extend([[row["id"] for row in rows], [row["id"] for row in rows]])
+
+    counter.of(twice, 1, 2)
+    assert found == [[1, 2], [1, 2]]
+
+
 @pytest.mark.parametrize("use", ["query", "execute", "executemany", "emit", "reject"])
 def test_a_transaction_that_is_kept_past_its_body_does_nothing_more(
     counter: Counter, use: str
@@ -288,7 +299,7 @@ def test_nan_is_not_stored_as_null(counter: Counter, body: Body) -> None:
 
 @pytest.mark.parametrize("reason", [None, 5, ValueError("x"), "\ud800"])
 def test_a_reason_is_a_text(counter: Counter, reason: object) -> None:
-    counter.of(lambda tx, batch: tx.reject(next(batch.rows()), reason))  # type: ignore[arg-type]
+    counter.of(lambda tx, batch: tx.reject(batch.rows()[0], reason))  # type: ignore[arg-type]
     (letter,) = counter.letters()
     assert letter.is_batch
 
