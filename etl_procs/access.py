@@ -40,6 +40,11 @@ class Rights:
     known: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The statements that were allowed, with the names of their columns."""
 
+    @property
+    def name(self) -> str:
+        """The routine's name, within its dataflow."""
+        return self.of.rpartition(".")[2]
+
 
 def rights_of(routine: Routine, dataflow: Dataflow) -> Rights:
     """Work out what a routine may touch from what it declares."""

@@ -133,6 +133,15 @@ class Batch:
             rows.append(row)
         return rows
 
+    def with_more(self, more: "Batch") -> "Batch":
+        """Give its tuples and, after them, those of another one."""
+
+        def origin(index: int) -> Position | None:
+            return self.position(index) if index < len(self) else more.position(index - len(self))
+
+        tuples = self._held() + more._held()
+        return Batch(self.stream, self.id, tuples=tuples, origin=origin)
+
     def position(self, index: int) -> Position | None:
         """Tell where a tuple came from; None for one that a procedure made."""
         return self._origin(index) if self._origin else None

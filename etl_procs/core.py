@@ -236,7 +236,7 @@ class Core:
         """Run what fits into one group: the open round, dead letters to replay, new rounds."""
         if group.is_amid_a_round and not group.finish_round():
             return
-        replay = DeadLetters(connection).take_replay(flow.name, flow.plan.units, group.last + 1)
+        replay = DeadLetters(connection).take_replay(flow.plan.dataflow, group.last + 1)
         if replay is not None:
             group.begin_replay(replay)
             if not group.finish_round():
@@ -282,7 +282,8 @@ class Core:
             ledger.leave(connection, name, gone)
             said.append(f"procedure {name}.{gone} is gone, after batch {done[gone]}")
         said += ledger.keep_epoch(connection, name, rule_of(dataflow.borders))
-        said += self._set_orphans_aside(connection, plan)
+        said += self._set_orphans_aside(connection, plan, done)
+        ledger.take(connection, dataflow)
         done = ledger.done(connection, name)
         for unit in plan.units:
             if len({done[procedure.name] for procedure in unit.procedures}) > 1:
@@ -293,7 +294,9 @@ class Core:
                 )
         return said
 
-    def _set_orphans_aside(self, connection: sqlite3.Connection, plan: Plan) -> list[str]:
+    def _set_orphans_aside(
+        self, connection: sqlite3.Connection, plan: Plan, was: Mapping[str, int]
+    ) -> list[str]:
         """Make dead letters of pending batches that nobody is left to take."""
         dataflow, said = plan.dataflow, []
         done = ledger.done(connection, dataflow.name)
@@ -302,8 +305,10 @@ class Core:
             if all(done[taker] >= batch.id for taker in takers):
                 what = f"batch {batch.id} of {batch.stream.full_name}"
                 reason = "the procedure that was to take it is gone"
+                took = ledger.takers(connection, dataflow.name, batch.stream.name)
+                names = "+".join(name for name in took if was.get(name, batch.id) < batch.id)
                 at = self._clock.now().isoformat()
-                DeadLetters(connection).add_batch("", batch, reason, 0, at)
+                DeadLetters(connection).add_batch(names, batch, reason, 0, at)
                 pending.drop(connection, dataflow.name, [(batch.stream.name, batch.id)])
                 said.append(f"{what} is a dead letter now: {reason}")
         return said

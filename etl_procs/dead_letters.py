@@ -10,12 +10,15 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
 
 from etl_procs import ledger, pending
 from etl_procs.batch import OFFSET, PARTITION, REASON, VALUE, Batch, Position, Tuple
+from etl_procs.columns import Columns, parse_tuple
+from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged
 from etl_procs.fitting import Fitter
 from etl_procs.graph import Unit
@@ -73,9 +76,9 @@ JOIN headrace_dead_letters AS other USING (dataflow, unit, batch)
 WHERE one.id = :id AND unit <> '' AND one.data IS NOT NULL AND other.data IS NOT NULL
 ORDER BY id"""
 
-# Without what it holds: many are asked for while others wait to write.
+# Without the tuples of a batch: many are asked for while others wait to write.
 WHOSE = """\
-SELECT dataflow, unit, reason, data IS NOT NULL FROM headrace_dead_letters WHERE id = :id"""
+SELECT dataflow, unit, stream, batch, reason, fields FROM headrace_dead_letters WHERE id = :id"""
 
 REPLAY = "UPDATE headrace_dead_letters SET replay = :replay WHERE id = :id"
 
@@ -90,13 +93,17 @@ WHERE replay AND (dataflow, unit, batch, data IS NULL) = (
     WHERE replay AND dataflow = :dataflow ORDER BY id LIMIT 1)
 ORDER BY id"""
 
-# A unit is a procedure, or the members of a nested group with + between them.
+# Several procedures have + between their names.
 RENAME = """\
 UPDATE headrace_dead_letters
 SET unit = trim(replace('+' || unit || '+', '+' || :was || '+', '+' || :now || '+'), '+')
 WHERE dataflow = :dataflow AND instr('+' || unit || '+', '+' || :was || '+')"""
 
 DROP = "DELETE FROM headrace_dead_letters WHERE id = :id"
+
+DATA = "headrace_dead_letters", "data"
+SCHEMA_BYTES = 2**20
+"""So much of a batch's data has its columns; they come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +149,22 @@ class Tally(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Letters that run again, all of one unit: a batch for each stream that it takes."""
+    """Letters that run again: batches, by stream, for those of these procedures that take them.
 
-    unit: Unit
+    They may be of several units, or a part of one: the definition may have changed since.
+    """
+
+    procedures: list[str]
     batches: dict[str, Batch]
     first: int
     """The oldest of the letters."""
+
+    def of(self, unit: Unit) -> list[tuple[str, Batch]]:
+        """Give the batches that go to members of a unit, each with the names of the members."""
+        mine = [member for member in unit.procedures if member.name in self.procedures]
+        names = "+".join(member.name for member in mine)
+        taken = {stream.name for member in mine for stream in member.takes}
+        return [(names, batch) for stream, batch in self.batches.items() if stream in taken]
 
 
 class DeadLetters:
@@ -166,16 +183,16 @@ class DeadLetters:
             *place, reason = row.values()
             self._add(stream, place, batch=batch, reason=reason, at=at)
 
-    def add_rejected(self, unit: str, batch: Batch, index: int, reason: str, at: str) -> None:
+    def add_rejected(self, procedure: str, batch: Batch, index: int, reason: str, at: str) -> None:
         """Set one tuple aside that a procedure rejected."""
         place = batch.position(index) or NOWHERE
         fields = json.dumps(batch.tuples[index], ensure_ascii=False)
         self._add(
-            batch.stream, place, unit=unit, batch=batch.id, reason=reason, at=at, fields=fields
+            batch.stream, place, unit=procedure, batch=batch.id, reason=reason, at=at, fields=fields
         )
 
     def add_batch(self, unit: str, batch: Batch, reason: str, attempts: int, at: str) -> None:
-        """Set a whole batch aside with which a unit failed."""
+        """Set a whole batch aside with which a unit failed, or for which it is gone."""
         self._add(
             batch.stream,
             NOWHERE,
@@ -232,7 +249,7 @@ class DeadLetters:
         """Let the engine run letters again, as the next batch of their dataflow; name them.
 
         All of them or, if one cannot be, none; or those that can be. With a batch go those that
-        its unit gave up with it.
+        its unit gave up with it. What can run is decided by the definitions of the last start.
         """
         return _each(self._replay, numbers, where_possible)
 
@@ -241,25 +258,38 @@ class DeadLetters:
         return _each(self._drop, numbers, where_possible)
 
     def _replay(self, number: int) -> list[int]:
-        found = self._connection.execute(WHOSE, {"id": number}).fetchone()
-        dataflow, unit, reason, is_batch = found or _unknown(number)
-        of = f"dead letter {number} cannot run again: "
-        if not unit:
-            raise Refused(
-                of + reason,
-                hint="Nobody takes this batch any more: look at it, and drop it."
-                if is_batch
-                else "It did not decode. Produce it again as it should be, and drop this one.",
-            )
-        gone = set(unit.split("+")) - ledger.done(self._connection, dataflow).keys()
-        if gone:
-            raise Refused(
-                f"{of}dataflow {dataflow} has no procedure {', '.join(sorted(gone))} any more",
-                hint=f"Dataflow {dataflow} would have to declare it again; or drop the letter.",
-            )
         together = self.together(number)
+        for each in together:
+            self._check_runs(each)
         self._connection.executemany(REPLAY, [{"id": id, "replay": 1} for id in together])
         return together
+
+    def _check_runs(self, number: int) -> None:
+        """Refuse a letter that nobody takes, or that does not fit the stream as it is now."""
+        found = self._connection.execute(WHOSE, {"id": number}).fetchone()
+        dataflow, unit, name, batch, reason, fields = found
+        of = f"dead letter {number} cannot run again: "
+        if not unit:
+            hint = "It did not decode. Produce it again as it should be, and drop this one."
+            raise Refused(of + reason, hint=hint)
+        takers = ledger.takers(self._connection, dataflow, name)
+        columns = [takers[taker] for taker in unit.split("+") if taker in takers]
+        if not columns:
+            raise Refused(
+                f"{of}dataflow {dataflow} has no procedure {unit.replace('+', ' or ')} any more "
+                f"that takes {name}",
+                hint="Declare it again, and start the engine; or drop the letter.",
+            )
+        stream = Stream(dataflow, name, _parsed(columns[0]))
+        try:
+            if fields is not None:
+                _values(stream, number, fields)
+            else:
+                with self._connection.blobopen(*DATA, number, readonly=True) as blob:
+                    pending.check_fits(stream, batch, blob.read(SCHEMA_BYTES))
+        except HeadraceError as error:
+            hint = "Bring the columns back that the stream had, until it has run; or drop it."
+            raise Refused(of + error.what, hint=hint) from None
 
     def _drop(self, number: int) -> list[int]:
         gone = self._connection.execute(DROP, {"id": number})
@@ -274,18 +304,18 @@ class DeadLetters:
         found = self._connection.execute(REPLAY_WAITS, {"dataflow": dataflow})
         return found.fetchone() is not None
 
-    def take_replay(self, dataflow: str, units: Iterable[Unit], batch: int) -> Replay | None:
+    def take_replay(self, dataflow: Dataflow, batch: int) -> Replay | None:
         """Take out letters that are to run again, in the transaction that runs them as `batch`:
         those of one unit and batch at a time.
         """
-        found = self._connection.execute(NEXT_REPLAY, {"dataflow": dataflow})
+        found = self._connection.execute(NEXT_REPLAY, {"dataflow": dataflow.name})
         letters = [DeadLetter(*row) for row in found]
         if not letters:
             return None
         try:
-            replay = _replay_of(letters, units, batch)
-        except HeadraceError as error:
-            of = f"{dataflow}.{letters[0].unit}"
+            replay = _replay_of(letters, dataflow, batch)
+        except HeadraceError as error:  # the definition has changed since they were asked for
+            of = f"{dataflow.name}.{letters[0].unit}"
             log.warning("dead letters of %s are not run again: %s", of, error.what)
             never = [{"id": letter.id, "replay": 0} for letter in letters]
             self._connection.executemany(REPLAY, never)
@@ -313,13 +343,15 @@ def _unknown(number: int) -> NoReturn:
     )
 
 
-def _replay_of(letters: list[DeadLetter], units: Iterable[Unit], batch: int) -> Replay:
-    unit = next((unit for unit in units if unit.name == letters[0].unit), None)
+def _replay_of(letters: list[DeadLetter], dataflow: Dataflow, batch: int) -> Replay:
+    names = letters[0].unit.split("+")
+    members = [dataflow.procedures[name] for name in names if name in dataflow.procedures]
+    taken = {stream.name: stream for member in members for stream in member.takes}
     streams = dict.fromkeys(letter.stream for letter in letters)
-    if unit is None or streams.keys() - {stream.name for stream in unit.takes}:
-        raise DefinitionChanged(f"no such procedure takes {', '.join(streams)} any more", hint="")
-    batches = {stream.name: _joined(stream, batch, letters) for stream in unit.takes}
-    return Replay(unit, batches, letters[0].id)
+    if gone := streams.keys() - taken.keys():
+        raise DefinitionChanged(f"no such procedure takes {', '.join(gone)} any more", hint="")
+    batches = {name: _joined(taken[name], batch, letters) for name in streams}
+    return Replay(names, batches, letters[0].id)
 
 
 def _joined(stream: Stream, batch: int, letters: list[DeadLetter]) -> Batch:
@@ -338,6 +370,15 @@ def _tuples(stream: Stream, letter: DeadLetter) -> list[tuple[Tuple, Position | 
     place = None
     if letter.partition is not None and letter.offset is not None:
         place = Position(letter.partition, letter.offset, letter.value)
-    names, fields = stream.columns.names, json.loads(letter.fields or "[]")
-    row = dict(zip(names, fields, strict=True)) if len(fields) == len(names) else {}
-    return [(Fitter(stream.columns).row(row, f"dead letter {letter.id} has"), place)]
+    return [(_values(stream, letter.id, letter.fields or "[]"), place)]
+
+
+def _values(stream: Stream, number: int, fields: str) -> Tuple:
+    names, values = stream.columns.names, json.loads(fields)
+    row = dict(zip(names, values, strict=True)) if len(values) == len(names) else {}
+    return Fitter(stream.columns).row(row, f"dead letter {number} has")
+
+
+@cache
+def _parsed(columns: str) -> Columns:
+    return parse_tuple(columns, "a stream that was taken")

@@ -5,8 +5,8 @@ collected here, and counts when the execution has succeeded.
 """
 
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Generator
-from typing import NamedTuple
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -21,6 +21,9 @@ from etl_procs.model import Body, Given, Outlet, Procedure, Stream, Trigger, Win
 from etl_procs.rules import LastBatches
 from etl_procs.staging import Staged
 from etl_procs.transaction import OVER, Transaction
+
+if TYPE_CHECKING:
+    from etl_procs.dead_letters import Replay
 
 
 class Plan:
@@ -72,6 +75,7 @@ class Execution:
 
     __slots__ = (
         "_inputs",
+        "_replay",
         "_taken",
         "access",
         "batch",
@@ -91,6 +95,7 @@ class Execution:
         access: Access,
         batch: int,
         inputs: dict[str, Batch],
+        replay: "Replay | None" = None,
     ) -> None:
         self.plan = plan
         self.cursor = cursor
@@ -98,12 +103,13 @@ class Execution:
         self.access = access
         self.batch = batch
         self._inputs = inputs
+        self._replay = replay
         self._taken: frozenset[str] = frozenset()
         self.given: dict[str, list[Part]] = {}
         """What was emitted, by stream."""
         self.staged: list[Staged] = []
-        self.rejected: dict[tuple[str, int], str] = {}
-        """The reason, by stream and index."""
+        self.rejected: dict[tuple[str, Batch, int], str] = {}
+        """The reason, by procedure, batch and index."""
         self.filled: set[str] = set()
         """The windows by batches that have had this batch."""
         self.broken: Exception | None = None
@@ -112,15 +118,25 @@ class Execution:
     def run(self, unit: Unit) -> None:
         """Run a unit's procedures, one after the other."""
         for body, rights, takes, ages in self.plan.members[unit.name]:
-            self._taken = rights.takes
+            self._taken, inputs = rights.takes, self._inputs
+            if self._replay is not None and rights.name in self._replay.procedures:
+                self._inputs = inputs | self._with_letters(takes, self._replay.batches)
             said = body(Transaction(rights, self), *map(self.batch_of, takes))
             if said is not None:
                 check_ran(said, rights.of)
+            if self._replay is not None:
+                self._inputs = inputs  # the letters were for this one alone
             for window in ages:
                 if window.name not in self.filled:  # it ages although nothing was put into it
                     self._fill(window, [])
             if self.broken is not None:
                 raise self.broken  # whatever the body made of it
+
+    def _with_letters(self, takes: list[str], letters: Mapping[str, Batch]) -> dict[str, Batch]:
+        """Put letters that run again after what a procedure is given anyway."""
+        return {
+            name: self.batch_of(name).with_more(letters[name]) for name in takes if name in letters
+        }
 
     def batch_of(self, stream: str) -> Batch:
         """Give a stream's batch: as it was taken, or as it has been given so far."""

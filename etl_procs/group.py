@@ -96,7 +96,7 @@ class Group:
         self.batches = 0
         self._ran = False
         self.letters_size = letters_size
-        self._replayed: tuple[str, Mapping[str, Batch]] | None = None
+        self._replay: Replay | None = None
         self._bytes = 0
         self._positions: dict[str, dict[int, int]] = defaultdict(dict)
         self._epoch: int | None = None
@@ -145,19 +145,19 @@ class Group:
             self._epoch = round_.epoch
 
     def begin_replay(self, replay: Replay) -> None:
-        """Make a round of dead letters, which only their unit sees."""
+        """Make a round of dead letters, which only their procedures see."""
         self._next()
-        self._replayed = (replay.unit.name, replay.batches)
+        self._replay = replay
         self._round = -replay.first  # below all rounds of the queue
-        name = replay.unit.name
-        log.info("%s.%s runs dead letters again as batch %d", self._name, name, self.last)
+        names = "+".join(replay.procedures)
+        log.info("%s.%s runs dead letters again as batch %d", self._name, names, self.last)
 
     def _next(self) -> None:
         assert not self.is_amid_a_round, "one round after the other"
         self.last += 1
         self.batches += 1
         self._held = {}
-        self._replayed = None  # that was another round
+        self._replay = None  # that was another round
         self.is_amid_a_round = True
 
     def finish_round(self) -> bool:
@@ -167,7 +167,7 @@ class Group:
         for unit in self._plan.units:
             if self.done[unit.procedures[0].name] < batch:
                 # Letters that run again are taken out, and lie nowhere else.
-                if ran and self._moment >= self._late and self._replayed is None:
+                if ran and self._moment >= self._late and self._replay is None:
                     return False
                 self._run(unit, batch)
                 ran = True
@@ -181,7 +181,7 @@ class Group:
         for procedure in unit.procedures:
             self.done[procedure.name] = batch
         if execution is not None:
-            self._keep(unit, execution)
+            self._keep(execution)
         began, self._moment = self._moment, self._clock.monotonic()
         self._took[unit.name].append(self._moment - began)
 
@@ -193,8 +193,6 @@ class Group:
         return False
 
     def _inputs(self, unit: Unit, batch: int) -> dict[str, Batch]:
-        if self._replayed is not None and self._replayed[0] == unit.name:
-            return dict(self._replayed[1])
         found = {}
         for stream in unit.takes:
             given = self._held.get(stream.name)
@@ -240,7 +238,7 @@ class Group:
         self, unit: Unit, batch: int, inputs: dict[str, Batch]
     ) -> Execution | HeadraceError:
         """Run a unit once; tell what it has done, or what went wrong."""
-        execution = Execution(self._plan, self._cursor, self._access, batch, inputs)
+        execution = Execution(self._plan, self._cursor, self._access, batch, inputs, self._replay)
         self.overdue_at = self._moment + self._statement_s
         try:
             execution.run(unit)
@@ -266,8 +264,11 @@ class Group:
         self, unit: Unit, batch: int, inputs: Mapping[str, Batch], failures: list[HeadraceError]
     ) -> None:
         reason, at = _reason(failures[-1]), self._now()
-        for taken in inputs.values():
-            self._letters.add_batch(unit.name, taken, reason, len(failures), at)
+        dead = [(unit.name, taken) for taken in inputs.values()]
+        if self._replay is not None:
+            dead = [*self._replay.of(unit), *((name, taken) for name, taken in dead if len(taken))]
+        for name, taken in dead:
+            self._letters.add_batch(name, taken, reason, len(failures), at)
             self._count_dead(len(taken), sum(map(_size, taken.tuples)))
         self._given_up[unit.name] += 1
         log.error(
@@ -280,16 +281,15 @@ class Group:
             reason,
         )
 
-    def _keep(self, unit: Unit, execution: Execution) -> None:
+    def _keep(self, execution: Execution) -> None:
         """Count what a unit has emitted and rejected."""
         for name in execution.given:
             self._held[name] = execution.batch_of(name)
         for staged in execution.staged:
             kept = self._staged.setdefault(staged.outlet.name, [])
             kept.append((execution.batch, staged))
-        for (stream, index), reason in execution.rejected.items():
-            taken = execution.batch_of(stream)
-            self._letters.add_rejected(unit.name, taken, index, reason, self._now())
+        for (name, taken, index), reason in execution.rejected.items():
+            self._letters.add_rejected(name, taken, index, reason, self._now())
             self._count_dead(1, _size(taken.tuples[index]))
 
     def _count_dead(self, tuples: int, size: int) -> None:

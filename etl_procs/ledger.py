@@ -7,6 +7,7 @@ found them to those that its transaction has done, or fails. Whoever comes secon
 import sqlite3
 from collections.abc import Mapping
 
+from etl_procs.dataflow import Dataflow
 from etl_procs.errors import CoreError, DefinitionChanged, Superseded
 
 HOLD = "UPDATE headrace_core SET fence = fence + 1, holder = :holder RETURNING fence"
@@ -23,6 +24,10 @@ RENAME = """\
 UPDATE headrace_ledger SET procedure = :now
 WHERE dataflow = :dataflow AND procedure = :was"""
 
+RENAME_TAKER = """\
+UPDATE headrace_takes SET procedure = :now
+WHERE dataflow = :dataflow AND procedure = :was"""
+
 LEAVE = "DELETE FROM headrace_ledger WHERE dataflow = :dataflow AND procedure = :procedure"
 
 DONE = "SELECT procedure, batch FROM headrace_ledger WHERE dataflow = :dataflow"
@@ -30,6 +35,14 @@ DONE = "SELECT procedure, batch FROM headrace_ledger WHERE dataflow = :dataflow"
 STEP = """\
 UPDATE headrace_ledger SET batch = :batch
 WHERE dataflow = :dataflow AND procedure = :procedure AND batch = :was"""
+
+TAKE_NOTHING = "DELETE FROM headrace_takes WHERE dataflow = :dataflow"
+
+TAKE = "INSERT INTO headrace_takes VALUES (:dataflow, :procedure, :stream, :columns)"
+
+TAKERS = """\
+SELECT procedure, columns FROM headrace_takes
+WHERE dataflow = :dataflow AND stream = :stream ORDER BY procedure"""
 
 # A batch of a dataflow is done when the last of its procedures has done it.
 LAST_BATCHES = """\
@@ -114,7 +127,23 @@ def leave(connection: sqlite3.Connection, dataflow: str, procedure: str) -> None
 
 def rename(connection: sqlite3.Connection, dataflow: str, was: str, now: str) -> None:
     """Give a procedure's place to the same one under its new name."""
-    connection.execute(RENAME, {"dataflow": dataflow, "was": was, "now": now})
+    for statement in (RENAME, RENAME_TAKER):
+        connection.execute(statement, {"dataflow": dataflow, "was": was, "now": now})
+
+
+def take(connection: sqlite3.Connection, dataflow: Dataflow) -> None:
+    """Note what each procedure of a dataflow takes, for those who do not load it."""
+    connection.execute(TAKE_NOTHING, {"dataflow": dataflow.name})
+    for procedure in dataflow.procedures.values():
+        of = {"dataflow": dataflow.name, "procedure": procedure.name}
+        for stream in procedure.takes:
+            taken = {"stream": stream.name, "columns": stream.columns.sql}
+            connection.execute(TAKE, {**of, **taken})
+
+
+def takers(connection: sqlite3.Connection, dataflow: str, stream: str) -> dict[str, str]:
+    """Name the procedures that take a stream, each with the columns that it has for them."""
+    return dict(connection.execute(TAKERS, {"dataflow": dataflow, "stream": stream}))
 
 
 def step(

@@ -61,15 +61,21 @@ def to_bytes(batch: Batch) -> bytes:
 
 def from_bytes(stream: Stream, batch: int, data: bytes) -> Batch:
     """Read back what `to_bytes` wrote."""
+    check_fits(stream, batch, data)
     table = arrow.from_bytes(data)
     tuples = table.drop_columns(ORIGIN.names)
-    if not tuples.schema.equals(stream.columns.arrow):
-        raise DefinitionChanged(
-            f"batch {batch} of {stream.full_name} is still to be taken, and that stream is "
-            "declared with other columns now",
-            hint="Bring the old definition back until the batches in flight are done.",
-        )
     return Batch(stream, batch, table=tuples, origin=partial(_position, table.select(ORIGIN.names)))
+
+
+def check_fits(stream: Stream, batch: int, data: bytes) -> None:
+    """Refuse a batch, of which the beginning is enough, with other columns than the stream's."""
+    with pa.ipc.open_stream(data) as reader:
+        if not reader.schema.equals(pa.schema([*ORIGIN, *stream.columns.arrow])):
+            raise DefinitionChanged(
+                f"batch {batch} of {stream.full_name} is still to be taken, and that stream is "
+                "declared with other columns now",
+                hint="Bring the old definition back until the batches in flight are done.",
+            )
 
 
 def _column(field: pa.Field) -> Column:

@@ -30,6 +30,15 @@ CREATE TABLE IF NOT EXISTS headrace_ledger (
     PRIMARY KEY (dataflow, procedure)
 ) STRICT, WITHOUT ROWID;
 
+-- The streams that each procedure takes, and their columns, as of the last start.
+CREATE TABLE IF NOT EXISTS headrace_takes (
+    dataflow  TEXT NOT NULL,
+    procedure TEXT NOT NULL,
+    stream    TEXT NOT NULL,
+    columns   TEXT NOT NULL,
+    PRIMARY KEY (dataflow, procedure, stream)
+) STRICT, WITHOUT ROWID;
+
 -- The last interval of event time, or punctuation, that a dataflow has closed, and the rule by which
 -- it counts them.
 CREATE TABLE IF NOT EXISTS headrace_epochs (
@@ -88,7 +97,8 @@ CREATE INDEX IF NOT EXISTS headrace_stages ON headrace_staged (dataflow, outlet,
 CREATE TABLE IF NOT EXISTS headrace_dead_letters (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,
     dataflow  TEXT NOT NULL,
-    -- The procedure, or nested group, that refused it; empty: it did not decode.
+    -- The procedure that refused it, or those, with + between them, that failed with it or were to
+    -- take it; empty: it did not decode.
     unit      TEXT NOT NULL,
     stream    TEXT NOT NULL,
     batch     INTEGER NOT NULL,

@@ -101,6 +101,11 @@ class Transaction:
     def reject(self, row: Row, reason: str) -> None:
         """Set one tuple of the batch aside as a dead letter, with the reason."""
         self._check_open()
+        if not isinstance(row, Row):
+            raise CoreError(
+                f"{self._rights.of} rejects {row!r:.100}, which is no tuple of its batch",
+                hint="Give it one of batch.rows(), itself: a copy does not know its place.",
+            )
         if not isinstance(reason, str):
             raise TypeError(f"the reason of a rejection is a text, and not {reason!r}")
         stream = row.batch.stream.name
@@ -110,7 +115,7 @@ class Transaction:
                 hint="A procedure rejects tuples of the batch that it was given; others none.",
             )
         reason.encode()  # half a surrogate pair cannot be stored
-        self._execution.rejected.setdefault((stream, row.index), reason)
+        self._execution.rejected.setdefault((self._rights.name, row.batch, row.index), reason)
 
     def abort(self, reason: str) -> None:
         """Give the whole batch up: it is tried again, and then becomes a dead letter."""

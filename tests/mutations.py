@@ -142,7 +142,7 @@ MUTATIONS = [
     Mutation(
         "a group may end amid a replay",
         "group.py",
-        " and self._replayed is None:\n                    return",
+        " and self._replay is None:\n                    return",
         ":\n                    return",
         (MODEL, "test_replay.py"),
     ),
@@ -215,7 +215,7 @@ MUTATIONS = [
     Mutation(
         "a round after a replay is given its letters once more",
         "group.py",
-        "        self._replayed = None  # that was another round\n",
+        "        self._replay = None  # that was another round\n",
         "",
     ),
     Mutation(

@@ -118,11 +118,11 @@ class State:
 
 
 class Hands:
-    """Hands over a state, of one procedure on one batch."""
+    """Hands over a state, of one procedure at a time on one batch."""
 
-    def __init__(self, model: "Model", unit: str, batch: int) -> None:
-        self.model, self.state, self.unit, self.batch = model, model.state, unit, batch
-        self.rejected: dict[tuple[str, int], Letter] = {}
+    def __init__(self, model: "Model", batch: int) -> None:
+        self.model, self.state, self.procedure, self.batch = model, model.state, "", batch
+        self.rejected: dict[tuple[str, str, int], Letter] = {}
 
     def add(self, table: str, key: int, value: int) -> None:
         self.put(table, key, self.get(table, key) + value)
@@ -156,8 +156,8 @@ class Hands:
     def reject(self, row: tuple[str, int, Item], reason: str) -> None:
         stream, index, item = row
         place = item.place
-        letter = Letter(self.unit, stream, self.batch, 1, place, (item,), is_batch=False)
-        self.rejected.setdefault((stream, index), letter)
+        letter = Letter(self.procedure, stream, self.batch, 1, place, (item,), is_batch=False)
+        self.rejected.setdefault((self.procedure, stream, index), letter)
 
     def ruin(self) -> None:
         raise Raised
@@ -209,7 +209,7 @@ class Model:
             return result
         before = deepcopy(self.state)
         try:
-            result = bumped(Hands(self, "", 0), k, n)
+            result = bumped(Hands(self, 0), k, n)
         except Raised:
             self.state = before
             raise
@@ -302,19 +302,23 @@ class Model:
         inside = {given for member in unit for given in self.procedures[member].gives}
         taken = [s for m in unit for s in self.procedures[m].takes if s not in inside]
         inputs = {stream: self.state.streams.get((stream, batch), []) for stream in taken}
-        if self.replayed[0] == name:
-            inputs = {stream: self.replayed[1][stream] for stream in taken}
+        again = "+".join(member for member in unit if member in self.replayed[0].split("+"))
         before = deepcopy(self.state)
-        hands = Hands(self, name, batch)
+        hands = Hands(self, batch)
         try:
             for member in unit:
                 self._perform(self.procedures[member], hands, inputs)
             self.state.letters += hands.rejected.values()
         except Raised:
             self.state = before
+            dead = [(name, stream, items) for stream, items in inputs.items()]
+            if self.replayed[0]:
+                dead = [entry for entry in dead if entry[2]]
+            if again:
+                dead = [(again, *entry) for entry in self.replayed[1].items()] + dead
             self.state.letters += [
-                Letter(name, stream, batch, ATTEMPTS, None, tuple(items), is_batch=True)
-                for stream, items in inputs.items()
+                Letter(of, stream, batch, ATTEMPTS, None, tuple(items), is_batch=True)
+                for of, stream, items in dead
             ]
         for member in unit:
             self.done[member] = batch
@@ -329,6 +333,10 @@ class Model:
             stream: inputs.get(stream, self.state.streams.get((stream, hands.batch), []))
             for stream in procedure.takes
         }
+        if procedure.name in self.replayed[0].split("+"):
+            for stream in batches.keys() & self.replayed[1].keys():
+                batches[stream] = batches[stream] + self.replayed[1][stream]
+        hands.procedure = procedure.name
         rows = [
             ((stream, index, item), item.values)
             for stream, items in batches.items()

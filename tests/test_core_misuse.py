@@ -4,6 +4,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -302,6 +303,12 @@ def test_a_reason_is_a_text(counter: Counter, reason: object) -> None:
     counter.of(lambda tx, batch: tx.reject(batch.rows()[0], reason))  # type: ignore[arg-type]
     (letter,) = counter.letters()
     assert letter.is_batch
+
+
+@pytest.mark.parametrize("row", [{"id": 1}, (1,), 0, None])
+def test_only_a_row_of_the_batch_itself_can_be_rejected(counter: Counter, row: Any) -> None:
+    counter.of(lambda tx, _batch: tx.reject(row, "no"))
+    assert "which is no tuple of its batch. Give it one of batch.rows()" in counter.only_reason()
 
 
 @pytest.mark.parametrize("values", [["5"], [True], [5.5], [2**70]])

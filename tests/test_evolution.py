@@ -18,6 +18,7 @@ from etl_procs import (
 from etl_procs.core import core_path
 from etl_procs.errors import CoreError, DefinitionChanged
 from etl_procs.rules import Extent
+from headrace.errors import Refused
 
 N = "n INTEGER NOT NULL"
 ITEM = "id INTEGER PRIMARY KEY, name TEXT"
@@ -335,11 +336,31 @@ def test_pending_batches_of_a_procedure_that_is_gone_become_dead_letters(open_wi
         "batch 1 of steps.s0 is a dead letter now: the procedure that was to take it is gone"
     )
     (letter,) = trial.letters()
-    assert (letter.stream, letter.batch, letter.unit, letter.row_count) == ("s0", 1, "", 2)
+    assert (letter.stream, letter.batch, letter.unit, letter.row_count) == ("s0", 1, "two", 2)
     assert [row["n"] for row in letter.rows()] == [1, 1]
     assert trial.pending() == []
     feed(trial, 1)
     assert trial.ledger() == {"one": 2}
+
+
+def test_a_batch_whose_procedure_was_gone_runs_when_that_is_declared_again(open_with: Open) -> None:
+    trial = open_with(Steps("one", "two", "three"))
+    stop_amid_a_round(trial)
+    trial.reopen(Steps("one"))
+    (letter,) = trial.letters()
+    with pytest.raises(Refused, match="no procedure two any more that takes s0"):
+        ask(trial, letter.id)
+    again = Steps("one", "two", "three")
+    trial.reopen(again)
+    ask(trial, letter.id)
+    trial.core.drain()
+    assert again.ran == [("one", 2, 0), ("two", 2, 2), ("three", 2, 2)]
+    assert trial.letters() == []
+
+
+def ask(trial: Trial, *numbers: int) -> None:
+    with trial.changing() as dead:
+        dead.replay(numbers)
 
 
 def test_a_pending_batch_that_somebody_still_takes_stays(open_with: Open) -> None:

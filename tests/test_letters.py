@@ -188,8 +188,11 @@ def test_all_that_can_run_again_does_and_the_rest_is_counted(made: Till, capsys:
 
 
 def test_a_letter_of_a_procedure_that_is_gone_is_refused(made: Till) -> None:
-    made.core._store.connection.execute("UPDATE headrace_ledger SET procedure = 'settle_all'")
-    with pytest.raises(Refused, match="no procedure settle any more"), made.changing() as dead:
+    made.core._store.connection.execute("UPDATE headrace_takes SET procedure = 'settle_all'")
+    with (
+        pytest.raises(Refused, match="no procedure settle any more that takes"),
+        made.changing() as dead,
+    ):
         dead.replay([1])
 
 

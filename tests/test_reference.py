@@ -351,13 +351,8 @@ class CoreAndModel(RuleBasedStateMachine):
             return list(snapshot.dead_letters)
 
     def _letters_to_replay(self) -> list[int]:
-        """Find what may run again: what came to its unit from outside of it."""
-        inner = {s for p in self.spec.procedures if p.name in self.spec.nest for s in p.gives}
-        return [
-            letter.id
-            for letter in self._letters()
-            if letter.unit and not ("+" in letter.unit and letter.stream in inner)
-        ]
+        """Find what may run again: what did decode."""
+        return [letter.id for letter in self._letters() if letter.unit]
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
         return self.store.connection.execute(query).fetchall()

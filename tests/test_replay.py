@@ -1,5 +1,6 @@
 """Dead letters that run again: in a batch of their own, in order of the ledger, and never lost."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from trial import Trial, dump, named
 
 from etl_procs import Batch, Dataflow, Transaction, by_punctuation
 from etl_procs.core import core_path
+from etl_procs.dead_letters import DeadLetter
 from etl_procs.errors import LettersFull
+from headrace.errors import Refused
 
 COLUMNS = "n INTEGER NOT NULL, note TEXT"
 
@@ -23,7 +26,9 @@ class Ledger(Trial):
         self.source = self.flow.streams["source"]
         super().__init__(path, self.flow, **settings)
 
-    def declared(self, columns: str = COLUMNS, first: str = "first", was: str = "") -> Dataflow:
+    def declared(
+        self, columns: str = COLUMNS, first: str = "first", was: str = "", *, nest: bool = False
+    ) -> Dataflow:
         flow = Dataflow("replayed")
         source = flow.stream("source", columns, batches=by_punctuation())
         inner, out = flow.stream("inner", columns), flow.outlet("out", columns)
@@ -46,14 +51,20 @@ class Ledger(Trial):
                 self._note(name, batch)
                 if name == "third" and (100,) in [t[:1] for t in batch.tuples] and not self.mended:
                     tx.abort("a hundred")
+                for row in batch.rows():
+                    if name == "third" and row["n"] == 200 and not self.mended:
+                        tx.reject(row, "two hundred")
                 if name == "second":
                     tx.emit(out, batch.table)
 
             return named(name, body)
 
-        flow.procedure(takes=source, gives=[inner], was=was)(named(first, begin))
-        flow.procedure(takes=inner, gives=[out])(go_on("second"))
-        flow.procedure(takes=inner)(go_on("third"))
+        bodies = named(first, begin), go_on("second"), go_on("third")
+        flow.procedure(takes=source, gives=[inner], was=was)(bodies[0])
+        flow.procedure(takes=inner, gives=[out])(bodies[1])
+        flow.procedure(takes=inner)(bodies[2])
+        if nest:
+            flow.nest(*bodies)
         flow.procedure(takes=source)(go_on("aside"))
         return flow
 
@@ -209,6 +220,50 @@ def test_letters_that_no_longer_fit_stay_and_stop_nothing(
     trial.reopen(trial.declared(columns), read_again=False)
     trial.core.drain()
     assert trial.letters() == before
+    with pytest.raises(Refused, match=r"cannot run again: .*(other columns now|does not fit)"):
+        trial.ask()
+
+
+@pytest.mark.parametrize(("nest_before", "nest_after"), [(True, False), (False, True)])
+def test_letters_go_to_their_procedure_whether_it_is_nested_or_not(
+    make: Make, nest_before: bool, nest_after: bool
+) -> None:
+    trial = make()
+    trial.reopen(trial.declared(nest=nest_before))
+    trial.run(trial.source, [(0, "a"), (1, None)], [(-2, None), (3, None)], [(100, None)])
+    units = [("first", [0, 1]), ("first", [-2]), ("third", [100])]
+    if nest_before:
+        units = [("first+second+third", [0, 1]), units[1], ("first+second+third", [100])]
+    assert [(x.unit, numbers_of(x)) for x in trial.letters()] == units
+    trial.mended = True
+    trial.reopen(trial.declared(nest=nest_after), read_again=False)
+    trial.ran.clear()
+    trial.ask()
+    trial.core.drain()
+    assert trial.letters() == []
+    again = [0, 1, -2] + [100] * nest_before
+    assert (trial.numbers("first"), trial.numbers("second")) == (again, again)
+    assert trial.numbers("third") == [0, 1, -2, 100]
+
+
+def numbers_of(letter: DeadLetter) -> list[Any]:
+    return [row["n"] for row in letter.rows()] or json.loads(letter.fields or "")[:1]
+
+
+def test_a_tuple_of_an_inner_stream_of_a_group_runs_again_through_the_one_that_rejected_it(
+    make: Make,
+) -> None:
+    trial = make()
+    trial.reopen(trial.declared(nest=True))
+    trial.run(trial.source, [(200, "a"), (1, None)])
+    (letter,) = trial.letters()
+    assert (letter.unit, letter.stream, letter.fields) == ("third", "inner", '[200, "a"]')
+    trial.mended = True
+    trial.ran.clear()
+    trial.ask()
+    trial.core.drain()
+    assert [entry for entry in trial.ran if entry[2]] == [("third", 2, [200])]
+    assert trial.letters() == []
 
 
 def test_letters_go_with_a_procedure_that_is_renamed(make: Make) -> None:

@@ -99,7 +99,7 @@ def _replay(context: Context) -> Exit:
     if also := sorted(set(replays) - set(wanted)):
         print(f"{_named(also)} of the same batch, which its procedure gave up together.")
     if rest := len(set(wanted) - set(replays)):
-        print(f"{rest} cannot run again: not decoded, or nobody takes them any more.")
+        print(f"{rest} cannot run again: not decoded, or nobody takes them as they are any more.")
     if replays and lock.is_held(Home(context.config.home).writer_lock):
         print(
             "The engine takes them within a second, as the next batch of their dataflow; what "
