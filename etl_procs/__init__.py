@@ -6,6 +6,7 @@ May import the kernel, nothing else of Headrace.
 
 from etl_procs.batch import Batch, Row
 from etl_procs.dataflow import Dataflow
+from etl_procs.errors import GivenUp
 from etl_procs.model import Aggregate, Call, Outlet, Procedure, Stream, Table, Trigger, Window
 from etl_procs.rules import (
     Missing,
@@ -25,6 +26,7 @@ __all__ = [
     "Batch",
     "Call",
     "Dataflow",
+    "GivenUp",
     "Missing",
     "OnTimeout",
     "Outlet",

@@ -139,9 +139,8 @@ def _arguments(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
     hint = f"Its arguments: {columns.sql or 'none'}."
     if unknown := sorted(arguments.keys() - set(columns.names)):
         raise BadCall(f"call {call.full_name} has no argument {', '.join(unknown)}", hint=hint)
-    complete = {**dict.fromkeys(columns.names), **arguments}
     try:
-        return _fitted(columns, [complete], f"call {call.full_name} is given")[0]
+        return _fitted(columns, [arguments], f"call {call.full_name} is given")[0]
     except CoreError as error:
         raise BadCall(error.what, hint=hint) from None
 

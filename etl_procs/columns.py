@@ -71,7 +71,11 @@ class Columns:
 
 def check_name(name: str, of: str) -> str:
     """Return `name`, or refuse it."""
-    if not NAME.fullmatch(name) or name.startswith(("headrace", "sqlite", "pg_")):
+    if (
+        not isinstance(name, str)
+        or not NAME.fullmatch(name)
+        or name.startswith(("headrace", "sqlite", "pg_"))
+    ):
         raise DefinitionError(
             f"{of}: {name!r} is not a name that every engine takes",
             hint="Use lower-case letters, digits and _, a letter first, at most 48, "

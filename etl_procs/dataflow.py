@@ -1,13 +1,13 @@
 """The dataflow: what a user declares, checked as it is declared; the message names the fix."""
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from etl_procs import graph
-from etl_procs.columns import Columns, Type, check_bare, check_name, parse_table, parse_tuple
+from etl_procs.checks import check_body, check_event_time, check_key, column_of, summed, things
+from etl_procs.columns import Columns, check_bare, check_name, parse_table, parse_tuple
 from etl_procs.model import (
     Aggregate,
     Call,
@@ -25,11 +25,11 @@ from etl_procs.rules import ByInterval, Extent, LastInterval, Rule, Value
 from headrace.errors import DefinitionError
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+Some: TypeAlias = T | Sequence[T]
 
 DEFERRED = re.compile(r"\bINITIALLY\s+DEFERRED\b", re.IGNORECASE)
 PARTITIONS_MAX = 64
-
-AGGREGATE = re.compile(r"\s*(?:count\(\s*\*\s*\)|sum\(\s*(?P<column>[a-z_0-9]+)\s*\))\s*")
 
 
 @dataclass(slots=True)
@@ -72,10 +72,12 @@ class Dataflow:
         """
         of = self._new("stream", name, self.streams)
         parsed = parse_tuple(columns, of)
+        if batches is not None:
+            things(of, "is cut by", [batches], Rule)
         if isinstance(batches, ByInterval):
-            _event_time(of, batches.column, parsed)
+            check_event_time(of, batches.column, parsed)
         if key:
-            _check_key(of, key, parsed)
+            check_key(of, key, parsed)
         made = Stream(self.name, name, parsed, batches, key)
         self.streams[name] = made
         return made
@@ -105,6 +107,7 @@ class Dataflow:
         """Declare a window; the one procedure that gives it may read it, as a table of its name."""
         of = self._new("window", name, self.tables, self.windows, self.aggregates)
         parsed = parse_tuple(columns, of)
+        things(of, "holds", [extent], Extent)
         for column in parsed.names:
             check_bare(column, of)
             if column == "rowid":
@@ -113,7 +116,7 @@ class Dataflow:
                     hint="Give the column another name.",
                 )
         if isinstance(extent, LastInterval):
-            _event_time(of, extent.column, parsed)
+            check_event_time(of, extent.column, parsed)
         made = Window(self.name, name, parsed, extent)
         self.windows[name] = made
         return made
@@ -126,15 +129,15 @@ class Dataflow:
         It is a table of this name, private as the window is, and kept as tuples come and go.
         """
         of = self._new("aggregate", name, self.tables, self.windows, self.aggregates)
-        self._own(of, "is over", window, self.windows)
+        self._own(of, "is over", [window], Window)
         keys = (by,) if isinstance(by, str) else tuple(by)
         for key in keys:
-            if not _column(of, key, window.columns).required:
+            if not column_of(of, key, window.columns).required:
                 raise DefinitionError(
                     f"{of}: {key} may be NULL, and tuples are counted by it",
                     hint=f"Declare {key} NOT NULL in the window.",
                 )
-        parsed = tuple((check_name(n, of), _summed(of, v, window)) for n, v in values.items())
+        parsed = tuple((check_name(n, of), summed(of, v, window)) for n, v in values.items())
         if not parsed:
             raise DefinitionError(f"{of} has no values", hint='Give one: votes="count(*)".')
         made = Aggregate(name, window, keys, parsed)
@@ -150,7 +153,7 @@ class Dataflow:
         parsed = parse_tuple(columns, of)
         keys = (key,) if isinstance(key, str) and key else tuple(key)
         for column in keys:
-            if not _column(of, column, parsed).required:
+            if not column_of(of, column, parsed).required:
                 raise DefinitionError(
                     f"{of}: its key {column} may be NULL", hint=f"Declare {column} NOT NULL."
                 )
@@ -161,32 +164,30 @@ class Dataflow:
     def procedure(
         self,
         *,
-        takes: Stream | Sequence[Stream],
-        reads: Sequence[Table] = (),
-        writes: Sequence[Table] = (),
-        gives: Sequence[Given] = (),
+        takes: Some[Stream],
+        reads: Some[Table] = (),
+        writes: Some[Table] = (),
+        gives: Some[Given] = (),
         was: str = "",
     ) -> Callable[[F], F]:
         """Declare the decorated function as a procedure: body(tx, batch), a batch for each stream.
 
         It runs once for each batch of the streams it `takes`, in order. It may read the tables
         in `reads` and `writes`, change those in `writes`, and emit into the streams, windows and
-        outlets in `gives`. `was` is the name it had before, if it was renamed.
+        outlets in `gives`. `was` is the name it had before, if it was renamed. Each of them is
+        one thing, or several.
         """
 
         def declare(body: F) -> F:
             name = body.__name__
-            _check_plain(body)
             of = self._new("procedure", name, self.procedures, self.triggers, self.calls)
-            taken = (takes,) if isinstance(takes, Stream) else tuple(takes)
+            taken = self._own(of, "takes", takes, Stream)
             if not taken:
                 raise DefinitionError(f"{of} takes nothing", hint="Give it a stream: takes=[...].")
-            for stream in taken:
-                self._own(of, "takes", stream, self.streams)
-            self._own_all(of, gives)
-            self.procedures[name] = Procedure(
-                self.name, name, body, taken, tuple(reads), tuple(writes), tuple(gives), was
-            )
+            check_body(of, body, *(stream.name for stream in taken))
+            things(of, "was", [was], str)
+            may = self._touched(of, reads, writes, gives)
+            self.procedures[name] = Procedure(self.name, name, body, taken, *may, was)
             return body
 
         return declare
@@ -195,9 +196,9 @@ class Dataflow:
         self,
         *,
         on: Stream | Window,
-        reads: Sequence[Table] = (),
-        writes: Sequence[Table] = (),
-        gives: Sequence[Given] = (),
+        reads: Some[Table] = (),
+        writes: Some[Table] = (),
+        gives: Some[Given] = (),
     ) -> Callable[[F], F]:
         """Declare the decorated function as work inside a transaction.
 
@@ -207,14 +208,11 @@ class Dataflow:
 
         def declare(body: F) -> F:
             name = body.__name__
-            _check_plain(body)
             of = self._new("trigger", name, self.procedures, self.triggers, self.calls)
-            mine: Mapping[str, object] = self.streams if isinstance(on, Stream) else self.windows
-            self._own(of, "is on", on, mine)
-            self._own_all(of, gives)
-            self.triggers[name] = Trigger(
-                self.name, name, body, on, tuple(reads), tuple(writes), tuple(gives)
-            )
+            (watched,) = self._own(of, "is on", [on], Stream | Window)
+            check_body(of, body, *(["batch"] if isinstance(on, Stream) else []))
+            may = self._touched(of, reads, writes, gives)
+            self.triggers[name] = Trigger(self.name, name, body, watched, *may)
             return body
 
         return declare
@@ -225,8 +223,8 @@ class Dataflow:
         arguments: str = "",
         returns: str = "",
         key: str = "",
-        reads: Sequence[Table] = (),
-        writes: Sequence[Table] = (),
+        reads: Some[Table] = (),
+        writes: Some[Table] = (),
     ) -> Callable[[F], F]:
         """Declare the decorated function as a call that clients make: body(tx, **arguments).
 
@@ -236,15 +234,14 @@ class Dataflow:
 
         def declare(body: F) -> F:
             name = body.__name__
-            _check_plain(body)
             of = self._new("call", name, self.procedures, self.triggers, self.calls)
             taken = parse_tuple(arguments, of) if arguments else Columns("", ())
             given = parse_tuple(returns, of) if returns else Columns("", ())
             if key:
-                _check_key(of, key, taken)
-            self.calls[name] = Call(
-                self.name, name, body, taken, given, tuple(reads), tuple(writes), key
-            )
+                check_key(of, key, taken)
+            check_body(of, body, named=taken.names)
+            read, written, _ = self._touched(of, reads, writes)
+            self.calls[name] = Call(self.name, name, body, taken, given, read, written, key)
             return body
 
         return declare
@@ -253,7 +250,7 @@ class Dataflow:
         """Make one group of procedures: they commit as one, and nobody comes in between."""
         names = []
         for body in bodies:
-            name = body.__name__
+            name = getattr(body, "__name__", repr(body))
             if name not in self.procedures or self.procedures[name].body is not body:
                 raise DefinitionError(
                     f"dataflow {self.name} nests {name}, which is none of its procedures",
@@ -273,10 +270,11 @@ class Dataflow:
         It reads `<table>_was`, which holds the old rows, and writes the new table. It runs once,
         when the core is opened and holds the table as it was.
         """
-        of = f"migration of table {self.name}.{table.name}"
-        self._own(of, "fills", table, self.tables)
+        of = f"migration of dataflow {self.name}"
+        self._own(of, "fills", [table], Table)
 
         def declare(body: F) -> F:
+            check_body(of, body)
             self.steps.append(Step(table, parse_table(was, of), body))
             return body
 
@@ -309,74 +307,21 @@ class Dataflow:
             raise DefinitionError(f"{of} is declared twice", hint="Give one of them another name.")
         return of
 
-    def _own(self, of: str, how: str, thing: Given | Table, mine: Mapping[str, object]) -> None:
-        if mine.get(thing.name) is not thing:
-            raise DefinitionError(
-                f"{of} {how} {thing.name}, which dataflow {self.name} does not declare",
-                hint=f"Declare it on the same Dataflow object: {self.name}.",
-            )
+    def _own(self, of: str, how: str, given: object, kind: Any) -> tuple[Any, ...]:
+        """Give what is named as a tuple; refuse what this dataflow does not declare."""
+        some = things(of, how, given, kind)
+        declared = (self.streams, self.windows, self.outlets, self.tables)
+        for thing in some:
+            if not any(names.get(thing.name) is thing for names in declared):
+                raise DefinitionError(
+                    f"{of} {how} {thing.name}, which dataflow {self.name} does not declare",
+                    hint=f"Declare it on the same Dataflow object: {self.name}.",
+                )
+        return some
 
-    def _own_all(self, of: str, gives: Sequence[Given]) -> None:
-        declared: dict[type, Mapping[str, object]] = {
-            Stream: self.streams,
-            Window: self.windows,
-            Outlet: self.outlets,
-        }
-        for thing in gives:
-            self._own(of, "gives", thing, declared[type(thing)])
-
-
-def _check_plain(body: Callable[..., Any]) -> None:
-    inner = inspect.unwrap(body)
-    if inspect.isgeneratorfunction(inner) or inspect.iscoroutinefunction(inner):
-        raise DefinitionError(
-            f"{body.__name__} would not run when it is called: it yields, or is async",
-            hint="Write a plain function; it may return rows, and emit them.",
-        )
-
-
-def _column(of: str, name: str, columns: Columns) -> Any:
-    for column in columns.columns:
-        if column.name == name:
-            return column
-    raise DefinitionError(
-        f"{of} has no column {name}", hint=f"Its columns are: {', '.join(columns.names)}."
-    )
-
-
-def _check_key(of: str, name: str, columns: Columns) -> None:
-    column = _column(of, name, columns)
-    if column.type is Type.REAL or not column.required:
-        raise DefinitionError(
-            f"{of}: its key {name} is {column.type.value}"
-            + ("" if column.required else ", and may be NULL"),
-            hint="Declare it INTEGER NOT NULL or TEXT NOT NULL: each key has one partition.",
-        )
-
-
-def _event_time(of: str, name: str, columns: Columns) -> None:
-    column = _column(of, name, columns)
-    if column.type is not Type.INTEGER or not column.required:
-        raise DefinitionError(
-            f"{of}: the event time {name} is {column.type.value}"
-            + ("" if column.required else ", and may be NULL"),
-            hint=f"Declare it {name} INTEGER NOT NULL: milliseconds since 1970, for example.",
-        )
-
-
-def _summed(of: str, value: str, window: Window) -> str:
-    found = AGGREGATE.fullmatch(value)
-    if not found:
-        raise DefinitionError(
-            f"{of}: {value!r} cannot be kept as tuples come and go",
-            hint="Use count(*) or sum(column); others are a query over the window.",
-        )
-    name = found["column"] or ""
-    if name:
-        column = _column(of, name, window.columns)
-        if column.type is not Type.INTEGER:
-            raise DefinitionError(
-                f"{of}: sum({name}) of {column.type.value} is not exact when tuples leave again",
-                hint="Sum an INTEGER column (cents, thousandths), or query the window.",
-            )
-    return name
+    def _touched(
+        self, of: str, reads: Some[Table], writes: Some[Table], gives: Some[Given] = ()
+    ) -> tuple[tuple[Table, ...], tuple[Table, ...], tuple[Given, ...]]:
+        """Give what a routine may touch; tables may be another dataflow's."""
+        read, written = things(of, "reads", reads, Table), things(of, "writes", writes, Table)
+        return read, written, self._own(of, "gives", gives, Given)

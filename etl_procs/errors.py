@@ -4,6 +4,7 @@ HeadraceError
 ├── CoreError               the core could not do it; nothing was changed
 │   ├── ProcedureFailed     a procedure raised
 │   ├── Aborted             a procedure gave its batch up
+│   ├── GivenUp             a trial's batch is a dead letter: a unit has used its attempts up
 │   ├── AccessDenied        a procedure touched what it does not declare
 │   ├── Superseded          another engine holds this core
 │   └── Passing             the same may succeed later
@@ -96,6 +97,10 @@ class ProcedureFailed(CoreError):
 
 class Aborted(CoreError):
     """A procedure gave its batch up, with a reason."""
+
+
+class GivenUp(CoreError):
+    """A batch of a trial is a dead letter: a unit has used its attempts up."""
 
 
 class AccessDenied(CoreError):

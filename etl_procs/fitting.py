@@ -65,15 +65,20 @@ class Fitter:
         return [self.row(row, what) for row in rows]
 
     def row(self, row: Mapping[str, Value], what: str) -> Tuple:
-        """Give one row as a tuple."""
+        """Give one row as a tuple; what is left out of it is NULL."""
         try:
-            values: Tuple | None = self._pick(row)
-        except KeyError:
-            values = None
-        if values is None or len(row) != self._width:
-            names = ", ".join(self._columns.names)
-            raise self._misfit(what, f"it has {', '.join(row)} and not {names}")
-        return self.values(values, what)
+            values: Tuple = self._pick(row)
+            if len(row) == self._width:
+                return self.values(values, what)
+        except (LookupError, TypeError):
+            if not isinstance(row, Mapping):
+                raise self._misfit(what, f"{_shown(row)} is no dict by column name") from None
+        self._check_names(row, what)
+        return self.values(tuple(row.get(name) for name in self._columns.names), what)
+
+    def _check_names(self, given: Iterable[str], what: str) -> None:
+        if unknown := [name for name in given if name not in self._columns.names]:
+            raise self._misfit(what, f"there is no column {', '.join(map(str, unknown))}")
 
     def values(self, values: Tuple, what: str) -> Tuple:
         """Check the values of one row."""
@@ -129,9 +134,10 @@ class Fitter:
 
     def _table(self, table: pa.Table, what: str) -> pa.Table:
         schema = self._columns.arrow
-        if sorted(table.column_names) != sorted(schema.names):
-            given, names = ", ".join(table.column_names), ", ".join(schema.names)
-            raise self._misfit(what, f"it has {given} and not {names}")
+        self._check_names(table.column_names, what)
+        for name in self._columns.names:
+            if name not in table.column_names:
+                table = table.append_column(name, pa.nulls(len(table)))
         try:
             table = table.select(self._columns.names)
             for given, declared in zip(table.schema, schema, strict=True):

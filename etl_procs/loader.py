@@ -70,7 +70,7 @@ def _dataflows(path: Path) -> list[Dataflow]:
     try:
         spec.loader.exec_module(module)
     except HeadraceError as error:
-        raise type(error)(f"{path}: {error.what}", hint=error.hint) from error
+        raise type(error)(f"{line_of(str(path), error)}: {error.what}", hint=error.hint) from error
     except Exception as error:
         raise DefinitionError(
             f"{line_of(str(path), error)}: {type(error).__name__}: {error}",

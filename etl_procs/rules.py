@@ -71,7 +71,7 @@ class ByInterval:
 
     def __post_init__(self) -> None:
         _at_least_one("by_interval", length=self.length)
-        _positive("by_interval", timeout_s=self.timeout_s)
+        _check_timeout("by_interval", self.timeout_s, self.on_timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class ByPunctuation:
     on_timeout: OnTimeout | Fill = OnTimeout.WAIT
 
     def __post_init__(self) -> None:
-        _positive("by_punctuation", timeout_s=self.timeout_s)
+        _check_timeout("by_punctuation", self.timeout_s, self.on_timeout)
 
 
 Rule = ByCount | ByInterval | ByPunctuation
@@ -154,9 +154,18 @@ def _at_least_one(of: str, **numbers: int) -> None:
             )
 
 
+def _check_timeout(of: str, timeout_s: float | None, on_timeout: object) -> None:
+    _positive(of, timeout_s=timeout_s)
+    if not isinstance(on_timeout, OnTimeout) and not callable(on_timeout):
+        raise DefinitionError(
+            f"{of}: on_timeout is {on_timeout!r}",
+            hint="Give OnTimeout.WAIT, OnTimeout.CLOSE, or a function that fills the batch.",
+        )
+
+
 def _positive(of: str, **seconds: float | None) -> None:
     for name, value in seconds.items():
-        if value is not None and not value > 0:
+        if value is not None and not (isinstance(value, int | float) and value > 0):
             raise DefinitionError(
                 f"{of}: {name} is {value!r}", hint=f"Give {name} in seconds, more than 0; or none."
             )

@@ -78,11 +78,7 @@ class Transaction:
         of the same key.
         """
         if id(target) not in self._rights.gives:
-            kind = type(target).__name__.lower()
-            raise CoreError(
-                f"{self._rights.of} emits into {target.name}, which it does not declare",
-                hint=f"Add the {kind} to its declaration: gives=[..., {target.name}].",
-            )
+            raise self._not_given("emits into", target)
         if self._execution.broken is not None:
             self._check_open()
         self._execution.emit(self._rights, target, rows)
@@ -90,11 +86,12 @@ class Transaction:
     def delete(self, outlet: Outlet, keys: Rows) -> None:
         """Delete the rows of these keys from a keyed outlet's table in the warehouse."""
         self._check_open()
-        if id(outlet) not in self._rights.gives or not outlet.key:
+        if id(outlet) not in self._rights.gives:
+            raise self._not_given("deletes from", outlet)
+        if not isinstance(outlet, Outlet) or not outlet.key:
             raise CoreError(
-                f"{self._rights.of} deletes from {outlet.name}, which "
-                + ("has no key" if id(outlet) in self._rights.gives else "it does not declare"),
-                hint="Declare the outlet with a key, and name it in gives.",
+                f"{self._rights.of} deletes from {outlet.name}, which has no key",
+                hint="Declare an outlet with a key, and delete from that.",
             )
         self._execution.delete(self._rights, outlet, keys)
 
@@ -121,6 +118,18 @@ class Transaction:
         """Give the whole batch up: it is tried again, and then becomes a dead letter."""
         raise Aborted(
             f"{self._rights.of} aborts: {reason}", hint="`headrace dead-letters` shows it."
+        )
+
+    def _not_given(self, does: str, target: object) -> CoreError:
+        if not isinstance(target, Given):
+            return CoreError(
+                f"{self._rights.of} {does} {target!r:.80}, which is no stream, window or outlet",
+                hint="Give the thing itself, as it was declared: not its name.",
+            )
+        return CoreError(
+            f"{self._rights.of} {does} {target.name}, which it does not declare",
+            hint=f"Add the {type(target).__name__.lower()} to its declaration: "
+            f"gives=[..., {target.name}].",
         )
 
     def _run(self, sql: str, parameters: Parameters) -> list[Any]:

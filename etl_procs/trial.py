@@ -14,6 +14,7 @@ from etl_procs.callers import Callers
 from etl_procs.calls import Result
 from etl_procs.core import Core, core_path
 from etl_procs.dataflow import Dataflow
+from etl_procs.errors import GivenUp
 from etl_procs.fitting import Fitter, Part, Rows
 from etl_procs.model import Outlet, Stream
 from etl_procs.routing import partition_of
@@ -40,7 +41,8 @@ class Trial:
     def batch(self, **rows: Rows) -> None:
         """Run one batch: rows for each border stream, by its name; none for those left out.
 
-        Each partition has a batch of the rows whose keys are its own.
+        Each partition has a batch of the rows whose keys are its own. If a unit gives it up,
+        `GivenUp` is raised; it is a dead letter then, and the next batch goes on as in the engine.
         """
         unknown = rows.keys() - {stream.name for stream in self._flow.borders}
         if unknown:
@@ -57,6 +59,15 @@ class Trial:
             own = {stream: self._own(stream, part, partition) for stream, part in parts.items()}
             core.enqueue(self._flow.name, own)
             core.drain()
+        with reader.cut(self._paths) as snapshots:
+            for snapshot in snapshots:
+                last = snapshot.batch(self._flow.name)
+                for letter in snapshot.dead_letters:
+                    if letter.is_batch and letter.batch == last:
+                        raise GivenUp(
+                            f"{letter.unit} has given up batch {last}: {letter.reason}",
+                            hint="Mend it; or, if the test wants this: pytest.raises(GivenUp).",
+                        )
 
     def _own(self, stream: Stream, part: Part, partition: int) -> Part:
         of = self._flow.partitions
@@ -80,16 +91,23 @@ class Trial:
         """Make a call."""
         return self._callers.call(self._flow.name, name, arguments, key=key)
 
-    def outlet(self, outlet: Outlet) -> list[dict[str, Any]]:
+    def outlet(self, outlet: Outlet | str) -> list[dict[str, Any]]:
         """Give what waits for the warehouse, in its order; a deletion says so."""
+        known = self._flow.outlets
+        declared = next((one for one in known.values() if outlet in (one, one.name)), None)
+        if declared is None:
+            raise DefinitionError(
+                f"{outlet!r:.80} is no outlet of dataflow {self._flow.name}",
+                hint=f"They are: {', '.join(known) or 'none'}.",
+            )
         found = []
         with reader.cut(self._paths) as snapshots:
             for snapshot in snapshots:
                 through = snapshot.batch(self._flow.name)
-                for table in snapshot.staged(outlet, after=0, through=through):
+                for table in snapshot.staged(declared, after=0, through=through):
                     for row in table.drop_columns(BATCH).to_pylist():
                         if row.pop(DELETED, False):
-                            row = {"deleted": {key: row[key] for key in outlet.key}}
+                            row = {"deleted": {key: row[key] for key in declared.key}}
                         found.append(row)
         return found
 

@@ -154,7 +154,11 @@ def test_a_call_that_is_not_there_or_does_not_fit_is_refused_before_it_runs(
         ("abort", Aborted, r"call bank\.odd aborts: not today"),
         ("raise", ProcedureFailed, r"call bank\.odd failed: RuntimeError: .*test_calls\.py:\d+"),
         ("no row", ProcedureFailed, r"call bank\.odd failed: TypeError"),
-        ("wrong row", CoreError, r"call bank\.odd returns a row that does not fit: it has y"),
+        (
+            "wrong row",
+            CoreError,
+            r"call bank\.odd returns a row that does not fit: there is no column y",
+        ),
         ("caught rollback", ProcedureFailed, "UNIQUE constraint failed"),
         ("SELECT n AS x FROM secrets", AccessDenied, r"reads secrets.*\n.*reads=\[\.\.\., secrets"),
         (

@@ -311,6 +311,22 @@ def test_only_a_row_of_the_batch_itself_can_be_rejected(counter: Counter, row: A
     assert "which is no tuple of its batch. Give it one of batch.rows()" in counter.only_reason()
 
 
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda tx, _: tx.emit("seen", [{"id": 1}]), "emits into 'seen', which is no stream"),
+        (lambda tx, _: tx.delete("seen", [{"id": 1}]), "deletes from 'seen', which is no stream"),
+        (lambda tx, seen: tx.delete(seen, [{"id": 1}]), "deletes from seen, which has no key"),
+        (lambda tx, seen: tx.emit(seen, {"id": 1}), "'id' is no dict by column name. Its columns"),
+    ],
+)
+def test_a_target_is_the_thing_itself_and_rows_are_several(
+    counter: Counter, use: Callable[[Transaction, Any], None], message: str
+) -> None:
+    counter.of(lambda tx, _batch: use(tx, counter.seen))
+    assert message in counter.only_reason()
+
+
 @pytest.mark.parametrize("values", [["5"], [True], [5.5], [2**70]])
 def test_an_arrow_table_is_not_converted_in_silence(counter: Counter, values: list[object]) -> None:
     try:

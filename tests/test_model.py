@@ -93,7 +93,7 @@ def test_a_dataflow_has_a_procedure_or_a_call() -> None:
     with pytest.raises(DefinitionError, match="dataflow shop has no procedure"):
         Dataflow("shop").check()
     only_calls = Dataflow("shop")
-    only_calls.call()(body)
+    only_calls.call()(alone)
     only_calls.check()
 
 
@@ -142,6 +142,72 @@ def test_the_key_of_an_outlet_is_one_of_its_columns_and_always_there() -> None:
     assert flow.outlet("o", "a TEXT NOT NULL, b TEXT", key="a").key == ("a",)
 
 
+def alone(tx: Transaction) -> None:
+    """Do nothing."""
+
+
+def other(tx: Transaction, m: int) -> None:
+    """Do nothing."""
+
+
+def refused(declare: Callable[[Dataflow], object], message: str) -> None:
+    flow = dataflow()
+    with pytest.raises(DefinitionError, match=message):
+        declare(flow)
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda f: f.stream("s", "n INTEGER", batches="by_count"), "s is cut by 'by_count', which"),
+        (lambda f: f.window("w", "n INTEGER", 100), "w holds 100, which is no LastTuples or"),
+        (lambda f: f.aggregate("a", "w", n="count(*)"), "a is over 'w', which is no Window"),
+        (lambda f: f.procedure(takes="orders")(body), "body takes 'orders', which is no Stream"),
+        (lambda f: f.procedure(takes=f.tables["shop_kept"])(body), "takes Table.* is no Stream"),
+        (lambda f: f.procedure(takes=f.streams["orders"], reads="t")(body), "reads 't', which"),
+        (lambda f: f.procedure(takes=f.streams["orders"], writes=["t"])(body), "writes 't', which"),
+        (lambda f: f.procedure(takes=f.streams["orders"], gives=body)(body), "gives <function"),
+        (lambda f: f.procedure(takes=f.streams["orders"], was=body)(body), "was <function"),
+        (lambda f: f.trigger(on="orders")(body), "is on 'orders', which is no Stream or Window"),
+        (lambda f: f.call(reads=f.outlets["sold"])(alone), "reads Outlet.* no Table"),
+        (lambda f: f.migration("shop_kept", was="n INTEGER"), "fills 'shop_kept', which is no"),
+        (lambda f: f.nest("price"), "nests 'price', which is none"),
+        (lambda f: f.table(5, "n INTEGER"), "5 is not a name"),
+        (lambda _: by_punctuation(timeout_s=1, on_timeout="close"), "on_timeout is 'close'"),  # type: ignore[arg-type]
+        (lambda _: by_count(5, linger_s="1"), "linger_s is '1'"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_declared_is_of_the_kind_it_is_named_for(
+    declare: Callable[[Dataflow], object], message: str
+) -> None:
+    refused(declare, message)
+
+
+def test_one_thing_or_several_may_be_named() -> None:
+    flow = dataflow()
+    orders, kept, sold = flow.streams["orders"], flow.tables["shop_kept"], flow.outlets["sold"]
+    flow.procedure(takes=orders, reads=kept, writes=kept, gives=sold)(body)
+    declared = flow.procedures["body"]
+    assert (declared.takes, declared.reads, declared.gives) == ((orders,), (kept,), (sold,))
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda f: f.procedure(takes=f.streams["orders"])(alone), r"\(tx, orders\): too"),
+        (lambda f: f.procedure(takes=[*f.streams.values()] * 2)(body), r"\(tx, orders, orders\)"),
+        (lambda f: f.trigger(on=f.streams["orders"])(alone), r"\(tx, batch\): too"),
+        (lambda f: f.call(arguments="n INTEGER")(other), r"\(tx, n=...\): missing"),
+        (lambda f: f.call(arguments="tx INTEGER")(alone), "multiple values"),
+        (lambda f: f.migration(f.tables["shop_kept"], was="n TEXT")(body), r"\(tx\): missing"),
+    ],
+)
+def test_a_body_can_be_called_as_it_will_be(
+    declare: Callable[[Dataflow], object], message: str
+) -> None:
+    refused(declare, f"cannot be called as .*{message}")
+
+
 @pytest.mark.parametrize("name", ["order", "table", "select"])
 def test_a_table_has_a_name_that_sql_needs_no_quotes_for(name: str) -> None:
     with pytest.raises(DefinitionError, match=f"'{name}' is a word of SQL"):
@@ -165,7 +231,7 @@ def test_the_example_loads() -> None:
         ("import nothing_there", r"flow\.py:1: ModuleNotFoundError"),
         ("x = 1\ny = 1 / 0", r"flow\.py:2: ZeroDivisionError"),
         ("def broken(", r"flow\.py.*SyntaxError"),
-        ("from etl_procs import Dataflow\nf = Dataflow('F')", r"flow\.py: dataflow: 'F' is not"),
+        ("from etl_procs import Dataflow\nf = Dataflow('F')", r"flow\.py:2: dataflow: 'F' is not"),
         ("from etl_procs import Dataflow\nf = Dataflow('f')", "dataflow f has no procedure"),
     ],
 )
