@@ -4,8 +4,9 @@ HeadraceError
 ├── NotRunning
 │   └── Away            the warehouse cannot be used just now; the same attempt may succeed later
 ├── WarehouseError      the warehouse will say the same again until somebody acts
+├── DefinitionError
+│   └── Drift           the warehouse's tables are not those that the dataflow defines
 └── Refused
-    ├── Drift           the warehouse's tables are not those that the dataflow defines
     └── LedgerMismatch  the warehouse's ledger does not continue from this core
 """
 
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from headrace.errors import HeadraceError, NotRunning, Refused
+from headrace.errors import DefinitionError, HeadraceError, NotRunning, Refused
 
 
 class Away(NotRunning):
@@ -25,7 +26,7 @@ class WarehouseError(HeadraceError):
     """The warehouse refused, and will again until somebody acts."""
 
 
-class Drift(Refused):
+class Drift(DefinitionError):
     """The warehouse's tables are not those that the dataflow defines."""
 
 

@@ -51,6 +51,17 @@ class Pusher:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="pusher", daemon=True)
 
+    def prepare(self) -> None:
+        """Make the warehouse's tables, and refuse those that are not the dataflows'.
+
+        A warehouse that is away is not waited for: `start` does the same whenever it connects.
+        """
+        try:
+            with warehouse.connect(self._url, application="headrace pusher") as connection:
+                self._prepare(connection)
+        except Away as error:
+            log.warning("the warehouse's tables cannot be looked at yet: %s", error.what)
+
     def start(self) -> None:
         """Begin, with whatever is staged already."""
         self._thread.start()
@@ -81,8 +92,7 @@ class Pusher:
         while not self._stopping:
             try:
                 with warehouse.connect(self._url, application="headrace pusher") as connection:
-                    for dataflow in self._dataflows:
-                        warehouse.prepare(connection, dataflow)
+                    self._prepare(connection)
                     log.info("connected to the warehouse")
                     while self._wait_for_work():
                         started = self._clock.monotonic()
@@ -94,6 +104,10 @@ class Pusher:
                 self.notify()
                 self._rest(backoff_s)
                 backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    def _prepare(self, connection: Connection) -> None:
+        for dataflow in self._dataflows:
+            warehouse.prepare(connection, dataflow)
 
     def _wait_for_work(self) -> bool:
         """Sleep until there is something to push; False when it is time to stop."""

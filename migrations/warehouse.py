@@ -3,14 +3,14 @@
 A key of an outlet is the primary key of its table.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import LiteralString
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from etl_procs.columns import Type
+from etl_procs.columns import Column, Type
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
 from headrace.errors import ConfigError
@@ -31,6 +31,8 @@ PREPARE_LOCK: LiteralString = "SELECT pg_advisory_xact_lock(7522525836635890533)
 
 CREATE_SCHEMA: LiteralString = "CREATE SCHEMA IF NOT EXISTS {schema}"
 CREATE_TABLE: LiteralString = "CREATE TABLE IF NOT EXISTS {table} ({columns})"
+
+ADD_COLUMN: LiteralString = "ALTER TABLE {table} ADD COLUMN {column};"
 
 COLUMNS: LiteralString = """\
 SELECT attname, format_type(atttypid, atttypmod), attnotnull
@@ -127,34 +129,52 @@ def prepare(connection: Connection, dataflow: Dataflow) -> None:
 
 def check(connection: Connection, dataflow: Dataflow) -> None:
     """Refuse tables that are not as the dataflow defines them, naming each column."""
-    found = [line for outlet in dataflow.outlets.values() for line in _drift(connection, outlet)]
+    found, missing = [], []
+    for outlet in dataflow.outlets.values():
+        there = _there(connection, outlet)
+        found += _drift(connection, outlet, there)
+        missing += [
+            sql.SQL(ADD_COLUMN)
+            .format(table=table_of(outlet), column=_column(column))
+            .as_string(connection)
+            for column in outlet.columns.columns
+            if there and column.name not in there
+        ]
     if found:
         raise Drift(
             f"the warehouse's tables are not those of dataflow {dataflow.name}: "
             + "; ".join(found),
             hint="Change the outlet's definition, or ALTER the table in the warehouse, so that "
-            "both say the same. Nothing was moved.",
+            f"both say the same. {' '.join([*missing, 'Nothing was moved.'])}",
         )
+
+
+def _column(column: Column) -> sql.Composed:
+    return sql.SQL("{name} {type}{required}").format(
+        name=sql.Identifier(column.name),
+        type=sql.SQL(TYPES[column.type]),
+        required=sql.SQL(" NOT NULL" if column.required else ""),
+    )
 
 
 def _create_table(outlet: Outlet) -> sql.Composed:
-    lines = [
-        sql.SQL("{name} {type}{required}").format(
-            name=sql.Identifier(column.name),
-            type=sql.SQL(TYPES[column.type]),
-            required=sql.SQL(" NOT NULL" if column.required else ""),
-        )
-        for column in outlet.columns.columns
-    ]
+    lines = [_column(column) for column in outlet.columns.columns]
     if outlet.key:
         lines.append(sql.SQL("PRIMARY KEY ({key})").format(key=names(outlet.key)))
     return sql.SQL(CREATE_TABLE).format(table=table_of(outlet), columns=sql.SQL(", ").join(lines))
 
 
-def _drift(connection: Connection, outlet: Outlet) -> list[str]:
-    where = {"schema": outlet.dataflow, "table": outlet.name}
-    rows = connection.execute(COLUMNS, where)
-    there = {str(name): _described(str(type_), bool(required)) for name, type_, required in rows}
+def _there(connection: Connection, outlet: Outlet) -> dict[str, str]:
+    """Describe the columns that an outlet's table has."""
+    rows = connection.execute(COLUMNS, _place(outlet))
+    return {str(name): _described(str(type_), bool(required)) for name, type_, required in rows}
+
+
+def _place(outlet: Outlet) -> dict[str, str]:
+    return {"schema": outlet.dataflow, "table": outlet.name}
+
+
+def _drift(connection: Connection, outlet: Outlet, there: Mapping[str, str]) -> list[str]:
     defined = {c.name: _described(TYPES[c.type], c.required) for c in outlet.columns.columns}
     of = outlet.full_name
     if not there:
@@ -165,7 +185,7 @@ def _drift(connection: Connection, outlet: Outlet) -> list[str]:
         for name in [*defined, *(name for name in there if name not in defined)]
         if defined.get(name) != there.get(name)
     ]
-    row = connection.execute(KEY, where).fetchone()
+    row = connection.execute(KEY, _place(outlet)).fetchone()
     key_there = str(row[0]) if row else NO_KEY
     key = f"PRIMARY KEY ({', '.join(sorted(outlet.key))})" if outlet.key else NO_KEY
     if key != key_there:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from alone import a_broker, data_folder
 from flows import EXAMPLE
@@ -287,6 +288,18 @@ def test_commands_say_what_is_missing(
 ) -> None:
     assert main([*arguments, "--home", str(tmp_path), "--flow", str(EXAMPLE)]) == code
     assert message in capsys.readouterr().err
+
+
+def test_an_engine_whose_outlets_have_other_tables_is_refused_before_it_is_ready(
+    warehouse_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with psycopg.connect(warehouse_url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA leaderboard")
+        connection.execute("CREATE TABLE leaderboard.votes (phone text)")
+    given = {"broker.bootstrap": "127.0.0.1:1", "warehouse.url": warehouse_url}
+    flags = [f"--set={name}={value}" for name, value in given.items()]
+    assert main(["engine", "--home", str(tmp_path), "--flow", str(EXAMPLE), *flags]) == Exit.CONFIG
+    assert "the warehouse's tables are not those of dataflow leaderboard" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["broker.bootstrap", "warehouse.url"])

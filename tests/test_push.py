@@ -1,6 +1,7 @@
 """The push: what is staged reaches the warehouse whole, once and in order, whoever dies when."""
 
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -217,6 +218,18 @@ def test_drift_is_refused_naming_each_column(connection: warehouse.Connection) -
     )
 
 
+def test_a_column_that_was_added_is_told_as_the_statement_that_adds_it(
+    connection: warehouse.Connection,
+) -> None:
+    connection.execute("ALTER TABLE shop.sales DROP COLUMN note")
+    with pytest.raises(Drift) as caught:
+        warehouse.prepare(connection, shop.flow)
+    (added,) = re.findall("ALTER TABLE .*?;", caught.value.hint)
+    assert added == 'ALTER TABLE "shop"."sales" ADD COLUMN "note" text;'
+    connection.execute(added.encode())
+    warehouse.prepare(connection, shop.flow)
+
+
 def test_a_view_in_the_place_of_a_table_is_drift(warehouse_url: str) -> None:
     with warehouse.connect(warehouse_url, application="test") as connection:
         connection.execute("CREATE SCHEMA shop")
@@ -400,6 +413,15 @@ def test_the_pusher_waits_for_a_warehouse_that_is_away_and_can_be_stopped(
     assert not watched.failed.wait(0.5)
     assert watched.pusher.stop(timeout_s=10)
     assert watched.failure is None
+
+
+def test_tables_are_looked_at_before_anything_is_pushed_if_the_warehouse_is_there(
+    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
+) -> None:
+    Watched(store, "postgresql://postgres@127.0.0.1:1/postgres").pusher.prepare()
+    connection.execute("ALTER TABLE shop.sales DROP COLUMN note")
+    with pytest.raises(Drift, match=r"shop\.sales\.note"):
+        Watched(store, warehouse_url).pusher.prepare()
 
 
 def test_the_pusher_hands_what_will_not_pass_to_its_owner(

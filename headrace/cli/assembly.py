@@ -74,13 +74,14 @@ class Engine:
             closing.callback(self._partitions.stop)
             for change in self._partitions.start():
                 log.warning("changed since the last start: %s", change)
+            self._pusher = self._made_pusher(closing)
+            self._pusher.prepare()
             scratch = self._config.home / "spark"
             shutil.rmtree(scratch, ignore_errors=True)  # checkpoints of engines that were killed
             scratch.mkdir(exist_ok=True)
             spark_jars = jars.spark_jars(self._config)
             spark = session.start(self._config.engine, jars=spark_jars, scratch=scratch)
             closing.callback(_stopped, "Spark", spark.stop)
-            self._pusher = self._made_pusher(closing)
             self._pusher.start()
             closing.callback(self._pusher.stop, PUSH_AT_HAND_S)
             topics_of = self._topics()
