@@ -219,7 +219,7 @@ def build(spec: Spec) -> Dataflow:
             window = flow.window(procedure.window.name, COLUMNS, procedure.window.extent)
             flow.aggregate(f"{window.name}_all", window, n="count(*)", total="sum(v)")
             flow.aggregate(f"{window.name}_by_k", window, by="k", n="count(*)", total="sum(v)")
-    attempts: dict[tuple[str, int], int] = {}
+    attempts: dict[tuple[str, int | str], int] = {}
     bodies = {p.name: _declare(flow, p, spec.nest, attempts) for p in spec.procedures}
     for name in spec.triggered:
         _trigger(flow, flow.streams[name])
@@ -240,19 +240,22 @@ def _declare(
     flow: Dataflow,
     procedure: ProcedureSpec,
     nest: tuple[str, ...],
-    attempts: dict[tuple[str, int], int],
+    attempts: dict[tuple[str, int | str], int],
 ) -> Any:
     unit = nest if procedure.name in nest else (procedure.name,)
 
     def body(tx: Transaction, *batches: Batch) -> None:
-        mine = procedure.name, tx.batch
-        attempts[mine] = attempts.get(mine, 0) + 1
-        attempt = max(attempts.get((member, tx.batch), 0) for member in unit)
         rows = [
             (row, Values(*batch.tuples[row.index]))  # type: ignore[arg-type]
             for batch in batches
             for row in batch.rows()
         ]
+        # A round that has failed may run again under another id: dead letters may come before it.
+        content = str([(values.k, values.t) for _, values in rows])
+        for seen in (tx.batch, content):
+            attempts[procedure.name, seen] = attempts.get((procedure.name, seen), 0) + 1
+        first = attempts[procedure.name, content]
+        attempt = max(first, *(attempts.get((member, tx.batch), 0) for member in unit))
         perform(procedure, CoreHands(tx, flow), rows, attempt)
 
     body.__name__ = procedure.name
