@@ -375,8 +375,9 @@ def _tuples(stream: Stream, letter: DeadLetter) -> list[tuple[Tuple, Position | 
 
 def _values(stream: Stream, number: int, fields: str) -> Tuple:
     names, values = stream.columns.names, json.loads(fields)
-    row = dict(zip(names, values, strict=True)) if len(values) == len(names) else {}
-    return Fitter(stream.columns).row(row, f"dead letter {number} has")
+    if len(values) != len(names):
+        raise DefinitionChanged(f"stream {stream.full_name} has other columns now", hint="")
+    return Fitter(stream.columns).values(tuple(values), f"dead letter {number} has")
 
 
 @cache

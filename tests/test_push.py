@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -153,9 +154,12 @@ def test_two_pushers_at_once_move_every_row_once(
 
     def push_until_done() -> None:
         try:
-            with warehouse.connect(warehouse_url, application="test") as own:
+            with (
+                warehouse.connect(warehouse_url, application="test") as own,
+                closing(Origin(store.path, config.Core(), CrashPoints())) as origin,
+            ):
                 while not done.is_set() or store.unsent():
-                    store.push(own, batches_max=3)
+                    Push(0, origin, CrashPoints(), 3).run(own, shop.flow)
         except BaseException as error:  # noqa: BLE001 - shown by the assertion below
             failures.append(error)
 
