@@ -283,7 +283,12 @@ class Core:
             said.append(f"procedure {name}.{gone} is gone, after batch {done[gone]}")
         said += ledger.keep_epoch(connection, name, rule_of(dataflow.borders))
         said += self._set_orphans_aside(connection, plan, done)
-        ledger.take(connection, dataflow)
+        nested = ledger.nests(connection, name)
+        ledger.take(connection, name, plan.units)
+        if last:
+            now_nested = ledger.nests(connection, name)
+            said += [f"{nest} of {name} are nested" for nest in sorted(now_nested - nested)]
+            said += [f"{nest} of {name} are nested no more" for nest in sorted(nested - now_nested)]
         done = ledger.done(connection, name)
         for unit in plan.units:
             if len({done[procedure.name] for procedure in unit.procedures}) > 1:

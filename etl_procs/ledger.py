@@ -5,10 +5,10 @@ found them to those that its transaction has done, or fails. Whoever comes secon
 """
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from etl_procs.dataflow import Dataflow
 from etl_procs.errors import CoreError, DefinitionChanged, Superseded
+from etl_procs.graph import Unit
 
 HOLD = "UPDATE headrace_core SET fence = fence + 1, holder = :holder RETURNING fence"
 
@@ -38,7 +38,12 @@ WHERE dataflow = :dataflow AND procedure = :procedure AND batch = :was"""
 
 TAKE_NOTHING = "DELETE FROM headrace_takes WHERE dataflow = :dataflow"
 
-TAKE = "INSERT INTO headrace_takes VALUES (:dataflow, :procedure, :stream, :columns)"
+TAKE = """\
+INSERT OR IGNORE INTO headrace_takes VALUES (:dataflow, :procedure, :stream, :columns, :unit)"""
+
+NESTS = """\
+SELECT group_concat(DISTINCT procedure) FROM headrace_takes WHERE dataflow = :dataflow
+GROUP BY unit HAVING count(DISTINCT procedure) > 1"""
 
 TAKERS = """\
 SELECT procedure, columns FROM headrace_takes
@@ -131,14 +136,21 @@ def rename(connection: sqlite3.Connection, dataflow: str, was: str, now: str) ->
         connection.execute(statement, {"dataflow": dataflow, "was": was, "now": now})
 
 
-def take(connection: sqlite3.Connection, dataflow: Dataflow) -> None:
+def take(connection: sqlite3.Connection, dataflow: str, units: Iterable[Unit]) -> None:
     """Note what each procedure of a dataflow takes, for those who do not load it."""
-    connection.execute(TAKE_NOTHING, {"dataflow": dataflow.name})
-    for procedure in dataflow.procedures.values():
-        of = {"dataflow": dataflow.name, "procedure": procedure.name}
-        for stream in procedure.takes:
-            taken = {"stream": stream.name, "columns": stream.columns.sql}
-            connection.execute(TAKE, {**of, **taken})
+    connection.execute(TAKE_NOTHING, {"dataflow": dataflow})
+    for unit in units:
+        for procedure in unit.procedures:
+            of = {"dataflow": dataflow, "procedure": procedure.name, "unit": unit.name}
+            for stream in procedure.takes:
+                taken = {"stream": stream.name, "columns": stream.columns.sql}
+                connection.execute(TAKE, {**of, **taken})
+
+
+def nests(connection: sqlite3.Connection, dataflow: str) -> set[str]:
+    """Name the procedures of each nested group, as of the last `take`."""
+    found = connection.execute(NESTS, {"dataflow": dataflow})
+    return {", ".join(sorted(names.split(","))) for (names,) in found}
 
 
 def takers(connection: sqlite3.Connection, dataflow: str, stream: str) -> dict[str, str]:

@@ -30,12 +30,14 @@ CREATE TABLE IF NOT EXISTS headrace_ledger (
     PRIMARY KEY (dataflow, procedure)
 ) STRICT, WITHOUT ROWID;
 
--- The streams that each procedure takes, and their columns, as of the last start.
+-- The streams that each procedure takes, their columns, and the unit that it is in, as of the last
+-- start.
 CREATE TABLE IF NOT EXISTS headrace_takes (
     dataflow  TEXT NOT NULL,
     procedure TEXT NOT NULL,
     stream    TEXT NOT NULL,
     columns   TEXT NOT NULL,
+    unit      TEXT NOT NULL,
     PRIMARY KEY (dataflow, procedure, stream)
 ) STRICT, WITHOUT ROWID;
 

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from etl_procs.access import Access, Rights
 from etl_procs.dataflow import Dataflow
-from etl_procs.errors import DefinitionChanged, blamed, is_of_the_machine
+from etl_procs.errors import CoreError, DefinitionChanged, blamed, is_of_the_machine
 from etl_procs.execution import Execution, Plan
 from etl_procs.model import Step, Table, Window
 from etl_procs.transaction import Transaction
 from etl_procs.windows import drop_aggregate, make_aggregate
+from headrace.errors import DefinitionError
 
 HELD = "SELECT name, kind, definition FROM headrace_tables"
 
@@ -151,8 +152,10 @@ def _migrate(connection: sqlite3.Connection, plan: Plan, step: Step) -> None:
         if execution.broken is not None:
             raise execution.broken
     except Exception as error:
+        said = error if isinstance(error, CoreError) else None
+        said = said or blamed(f"{rights.of} failed", error, [step.body], "")
         hint = "The table is as it was. Mend the migration, and start again."
-        raise blamed(f"{rights.of} failed", error, [step.body], hint) from error
+        raise DefinitionError(f"{said.what}. {said.hint}".removesuffix(". "), hint=hint) from error
     finally:
         execution.end()
     connection.execute(f"DROP TABLE {was}")

@@ -76,6 +76,7 @@ def test_arguments_are_read_as_they_are_declared(made: Till, capsys: Printed) ->
         (["till.sing"], "there is no call till.sing\n  The calls are: till.count, till.drop"),
         (["sing"], "there is no call sing."),
         (["till.count", "--key", "a\nb"], "all of them printable"),
+        (["till.put", "cents=1", "--key", ""], "the key of the call is empty"),
     ],
 )
 def test_a_call_that_cannot_be_made_is_refused(

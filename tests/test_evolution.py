@@ -16,9 +16,9 @@ from etl_procs import (
     last_tuples,
 )
 from etl_procs.core import core_path
-from etl_procs.errors import CoreError, DefinitionChanged
+from etl_procs.errors import DefinitionChanged
 from etl_procs.rules import Extent
-from headrace.errors import Refused
+from headrace.errors import DefinitionError, Refused
 
 N = "n INTEGER NOT NULL"
 ITEM = "id INTEGER PRIMARY KEY, name TEXT"
@@ -170,7 +170,7 @@ def test_a_migration_that_fails_changes_nothing_and_is_named(
     def over(tx: Transaction) -> None:
         tx.execute(sql)
 
-    with pytest.raises(CoreError, match=rf"(?s)migration f\.over.*{message}"):
+    with pytest.raises(DefinitionError, match=rf"(?s)migration f\.over.*{message}"):
         trial.reopen(flow)
     assert dump(trial.path) == before
 
@@ -399,6 +399,7 @@ def test_a_group_is_not_nested_while_its_members_are_at_different_batches(open_w
     trial.reopen(Steps("one", "two"))
     trial.core.drain()
     nested = Steps("one", "two", nest=["one", "two"])
-    trial.reopen(nested)
+    assert trial.reopen(nested) == ["one, two of steps are nested"]
     feed(trial, 1)
     assert nested.ran == [("one", 2, 1), ("two", 2, 1)]
+    assert trial.reopen(Steps("one", "two")) == ["one, two of steps are nested no more"]

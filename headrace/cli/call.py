@@ -25,10 +25,12 @@ def run_call(context: Context) -> int:
     dataflows = loader.load(config.flows)
     dataflow, _, name = arguments.call.partition(".")
     declared = dataflows[dataflow].calls.get(name) if dataflow in dataflows else None
+    if arguments.key == "":
+        raise Refused("the key of the call is empty", hint="Name the call by it, or leave it out.")
     given = _given(arguments, declared)
     crash = CrashPoints(config.testing.crash_at)
     with closing(Callers(config.home, dataflows, config.core, crash)) as callers:
-        rows = callers.call(dataflow, name, given, key=arguments.key)
+        rows = callers.call(dataflow, name, given, key=arguments.key or "")
     assert declared is not None, "or it was refused"
     print("\n".join(_lines(declared, rows, as_json=arguments.output == "json")))
     return Exit.OK
@@ -102,7 +104,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="OBJECT", help="arguments as one JSON object")
     parser.add_argument(
         "--key",
-        default="",
         help="a name for this very call: made again with it, it gives the first one's result and "
         "does nothing",
     )
