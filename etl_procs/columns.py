@@ -122,6 +122,20 @@ def parse_table(sql: str, of: str) -> Columns:
     return Columns(sql, tuple(columns))
 
 
+def check_rows(rows: Collection[tuple[object, ...]], columns: Columns, of: str) -> None:
+    """Refuse first rows that a table of these columns would not take."""
+    places = ", ".join("?" for _ in columns.columns)
+    try:
+        with sqlite3.connect(":memory:") as scratch:
+            scratch.execute(f"CREATE TABLE t ({columns.sql}) STRICT")
+            scratch.executemany(f"INSERT INTO t VALUES ({places})", rows)  # noqa: S608 - ? only
+    except (sqlite3.Error, OverflowError) as error:
+        raise DefinitionError(
+            f"{of}: its first rows do not fit: {error}",
+            hint=f"Give one value for each of {', '.join(columns.names)}, as they are declared.",
+        ) from error
+
+
 def parse_tuple(sql: str, of: str) -> Columns:
     """Parse the columns of a stream or an outlet: names, types and NOT NULL."""
     found = NOT_OF_A_STREAM.search(sql)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from etl_procs import graph
 from etl_procs.checks import check_body, check_event_time, check_key, column_of, summed, things
-from etl_procs.columns import Columns, check_bare, check_name, parse_table, parse_tuple
+from etl_procs.columns import Columns, check_bare, check_name, check_rows, parse_table, parse_tuple
 from etl_procs.model import (
     Aggregate,
     Call,
@@ -93,12 +93,7 @@ class Dataflow:
                 hint="Let it be checked with each statement, as it is without these words.",
             )
         first = tuple(tuple(row) for row in rows)
-        for row in first:
-            if len(row) != len(parsed.columns):
-                raise DefinitionError(
-                    f"{of}: the row {row} has {len(row)} values for {len(parsed.columns)} columns",
-                    hint=f"Give one value for each of {', '.join(parsed.names)}.",
-                )
+        check_rows(first, parsed, of)
         made = Table(name, parsed, first)
         self.tables[name] = made
         return made

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,10 @@ from etl_procs.errors import BadQuery, primary_code
 from etl_procs.model import Outlet
 from etl_procs.rules import Value
 from etl_procs.store import STEPS_BETWEEN_LOOKS
+from headrace.clock import SystemClock
 from headrace.errors import NotRunning
+
+CLOCK = SystemClock()
 
 READING = {
     sqlite3.SQLITE_FUNCTION,
@@ -58,18 +62,21 @@ class Snapshot:
         return ledger.positions(self._connection, dataflow, stream)
 
     def query(
-        self, sql: str, parameters: Parameters = ()
+        self, sql: str, parameters: Parameters = (), *, row_s_max: float = inf
     ) -> tuple[tuple[str, ...], Iterator[tuple[Value, ...]]]:
-        """Ask SQLite's SQL of the tables: the names of the columns, and the rows, as they come."""
+        """Ask SQLite's SQL of the tables: the names of the columns, and the rows, as they come,
+        unless one of them takes longer than `row_s_max`.
+        """
         connection = self._connection
         connection.set_authorizer(_authorized)
+        limit = _Limit(row_s_max)
         # Between the steps of a long statement, Python can see that somebody pressed Ctrl-C.
-        connection.set_progress_handler(lambda: False, STEPS_BETWEEN_LOOKS)
-        with _refusing():
+        connection.set_progress_handler(limit.is_over, STEPS_BETWEEN_LOOKS)
+        with _refusing(limit):
             cursor = connection.execute(sql, parameters)
         if cursor.description is None:
             raise BadQuery("this is no statement that answers anything", hint=QUERY_HINT)
-        return tuple(column[0] for column in cursor.description), _rows(cursor)
+        return tuple(column[0] for column in cursor.description), _rows(cursor, limit)
 
     def staged(self, outlet: Outlet, after: int, through: int) -> Iterator[pa.Table]:
         """Read what the batches of (after, through] gave to `outlet`, in order, with their
@@ -82,21 +89,44 @@ class Snapshot:
         return staging.waiting(self._connection, dataflow)
 
 
-def _rows(cursor: sqlite3.Cursor) -> Iterator[tuple[Value, ...]]:
-    with _refusing():
+class _Limit:
+    """How long SQLite may work for one row: not how long a reader takes between two of them."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from now on."""
+        self._until = CLOCK.monotonic() + self.seconds
+
+    def is_over(self) -> bool:
+        """Tell SQLite whether to interrupt the statement."""
+        return CLOCK.monotonic() > self._until
+
+
+def _rows(cursor: sqlite3.Cursor, limit: _Limit) -> Iterator[tuple[Value, ...]]:
+    with _refusing(limit):
+        limit.begin()
         # Not `yield from`: it would close the cursor when nobody asks on, maybe after the file.
         while (row := next(cursor, None)) is not None:
             yield row
+            limit.begin()
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def _refusing(limit: _Limit) -> Iterator[None]:
     """Say of an error that a statement or its values made what the core takes."""
     try:
         yield
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         if isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_INTERRUPT:
-            raise KeyboardInterrupt from error
+            if not limit.is_over():
+                raise KeyboardInterrupt from error
+            raise BadQuery(
+                f"the core has worked for {limit.seconds:g} s, and there is no row yet",
+                hint="Ask for less at once; the limit is api.query_timeout_ms.",
+            ) from error
         only = isinstance(error, sqlite3.Error) and primary_code(error) in FORBIDDEN
         raise BadQuery(
             "the core is only read here, and this is no SELECT"

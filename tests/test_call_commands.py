@@ -98,6 +98,14 @@ def test_a_call_that_fails_or_gives_up_keeps_nothing(made: Till, capsys: Printed
     assert made.cents() == 250
 
 
+def test_a_query_of_the_core_that_has_no_end_ends(made: Till, capsys: Printed) -> None:
+    endless = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n)"
+    limited = ("core", "--set", "api.query_timeout_ms=200")
+    assert headrace(made, *limited, f"{endless} SELECT count(*) FROM n") == Exit.REFUSED
+    assert "the core has worked for 0.2 s, and there is no row yet" in capsys.readouterr().err
+    assert headrace(made, *limited, f"{endless} SELECT i FROM n", "-n", "9") == Exit.OK
+
+
 def test_a_call_with_a_key_is_made_once(made: Till, capsys: Printed) -> None:
     again = ("call", "till.put", "cents=50", "--key", "order 1", "--output", "json")
     for _ in range(2):

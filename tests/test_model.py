@@ -79,9 +79,10 @@ def test_a_name_is_declared_once() -> None:
             again(flow_name, "a TEXT")
 
 
-def test_a_first_row_must_fit() -> None:
-    with pytest.raises(DefinitionError, match="has 1 values for 2 columns"):
-        Dataflow("f").table("t", "a INTEGER, b TEXT", rows=[(1,)])
+@pytest.mark.parametrize("rows", [[(1,)], [("a", "b")], [(1, "a"), (1, "b")], [(2**70, "a")]])
+def test_first_rows_must_fit(rows: list[tuple[int | str, ...]]) -> None:
+    with pytest.raises(DefinitionError, match=r"table f\.t: its first rows do not fit: "):
+        Dataflow("f").table("t", "a INTEGER PRIMARY KEY, b TEXT", rows=rows)
 
 
 def test_a_procedure_uses_its_own_dataflow() -> None:

@@ -43,7 +43,8 @@ def run_core(context: Context) -> int:
             )
         paths = paths[arguments.partition :][:1]
     with reader.cut(paths) as snapshots:
-        names, rows = _answer(snapshots, arguments.sql or TABLES)
+        limit_s = context.config.api.query_timeout_ms / 1000
+        names, rows = _answer(snapshots, arguments.sql or TABLES, limit_s)
         most = arguments.lines
         if most is None and arguments.output == "table":
             most = TABLE_ROWS
@@ -60,9 +61,11 @@ def run_core(context: Context) -> int:
     return Exit.OK
 
 
-def _answer(snapshots: "Sequence[Snapshot]", sql: str) -> tuple[Sequence[str], Iterator[Row]]:
+def _answer(
+    snapshots: "Sequence[Snapshot]", sql: str, limit_s: float
+) -> tuple[Sequence[str], Iterator[Row]]:
     """Ask each partition; where there are several, their rows say of which they are."""
-    (names, rows), *others = [snapshot.query(sql) for snapshot in snapshots]
+    (names, rows), *others = [snapshot.query(sql, row_s_max=limit_s) for snapshot in snapshots]
     if not others:
         return names, rows
     answers = enumerate([rows, *(rows for _, rows in others)])
@@ -145,7 +148,8 @@ COMMANDS = [
         description="Read the committed state of the core: the tables, windows and aggregates of "
         "the dataflows by their names, and the core's own tables, which begin with headrace_. It "
         "reads the file in the data folder at one point, whether or not an engine runs, and stops "
-        "nobody. On stderr it says which batch of each dataflow that point is.",
+        "nobody. It works for api.query_timeout_ms on a row, at most. On stderr it says which "
+        "batch of each dataflow that point is.",
         examples=(
             "headrace core",
             'headrace core "SELECT * FROM contestants ORDER BY contestant" -n 10',
