@@ -147,6 +147,8 @@ def main(descriptor: int) -> None:
 
 def _run(connection: Connection, start: Start) -> None:
     config, clock = start.config, SystemClock()
+    inbox: SimpleQueue[Any] = SimpleQueue()
+    _beside("hear", lambda: _hear(connection, inbox))  # first: an engine may go at any time
     flows = {
         name: flow
         for name, flow in loader.load(config.flows).items()
@@ -161,13 +163,8 @@ def _run(connection: Connection, start: Start) -> None:
     )
     with closing(core):
         connection.send(Prepared(core.prepare(flows.values())))
-        inbox: SimpleQueue[Any] = SimpleQueue()
         scribe = Scribe(start.metrics, clock, os.getppid())
-        for name, run in (
-            ("hear", lambda: _hear(connection, inbox)),
-            ("measure", lambda: _measure(core, scribe)),
-        ):
-            threading.Thread(target=run, name=name, daemon=True).start()
+        _beside("measure", lambda: _measure(core, scribe))
         Worker(
             core,
             flows,
@@ -178,12 +175,17 @@ def _run(connection: Connection, start: Start) -> None:
         ).run()
 
 
+def _beside(name: str, run: Callable[[], None]) -> None:
+    threading.Thread(target=run, name=name, daemon=True).start()
+
+
 def _hear(connection: Connection, inbox: "SimpleQueue[Any]") -> None:
-    """Hand on what is said, up to the last word. Without one, the engine is gone."""
+    """Hand on what is said. The engine closes the socket when this process has ended: if it is
+    closed before, the engine is gone, and a body that never returns must not keep the core.
+    """
     try:
-        while not isinstance(said := connection.recv(), Stop):
-            inbox.put(said)
-        inbox.put(said)
+        while True:
+            inbox.put(connection.recv())
     except (EOFError, OSError):
         os._exit(Exit.FAILED)
 

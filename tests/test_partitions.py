@@ -6,9 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
+from socket import socketpair
 from typing import Any
 
 import bank
@@ -22,13 +25,15 @@ from api.island import Island
 from etl_procs import Dataflow, Transaction, by_count, letters, loader, reader
 from etl_procs.callers import Callers
 from etl_procs.core import core_path, core_paths
+from etl_procs.door import Door
 from etl_procs.errors import DefinitionChanged
 from etl_procs.flow import Committed
-from etl_procs.messages import Start, Topic
+from etl_procs.messages import Open, Start, Stop, Take, Topic
 from etl_procs.origin import Origin
 from etl_procs.partitions import Partitions, seen_by_all
 from etl_procs.reader import Reader, Snapshot
-from headrace import config
+from etl_procs.routing import routed
+from headrace import arrow, config
 from headrace.cli import main
 from headrace.config import Config
 from headrace.crash import CrashPoints
@@ -214,6 +219,60 @@ def test_workers_end_when_their_engine_is_gone(tmp_path: Path) -> None:
         assert all(map(is_running, pids))
         engine.kill()
     until(lambda: not any(map(is_running, pids)), PATIENCE_S, lambda: str(pids))
+
+
+@contextmanager
+def alone(made: Running) -> Iterator[tuple[Connection, "subprocess.Popen[bytes]"]]:
+    """Start a worker of its own, and give the engine's end of the socket."""
+    ours, theirs = socketpair()
+    command = [sys.executable, "-m", "etl_procs.worker", str(theirs.fileno())]
+    with subprocess.Popen(command, pass_fds=[theirs.fileno()]) as worker:
+        theirs.close()
+        connection = Connection(ours.detach())
+        connection.send(Start(made.config, 0, Home(made.home).metrics(0)))
+        try:
+            yield connection, worker
+        finally:
+            worker.kill()
+
+
+def fence(home: Path) -> int:
+    with Reader(core_path(home)).snapshot() as core:
+        _, rows = core.query("SELECT fence FROM headrace_core")
+        return int(next(rows)[0])  # type: ignore[arg-type]
+
+
+def test_a_worker_whose_engine_is_gone_amid_the_start_takes_nothing_over(tmp_path: Path) -> None:
+    made = Running(tmp_path)
+    made.start()
+    made.partitions.stop()
+    before = fence(made.home)
+    with closing(Door(core_path(made.home))) as door, alone(made) as (connection, worker):
+        with door.writing():  # as an engine that was started meanwhile does
+            time.sleep(3.0)
+            connection.close()
+            time.sleep(0.5)
+        worker.wait(PATIENCE_S)
+    assert fence(made.home) == before
+
+
+def test_a_worker_that_was_told_to_stop_ends_when_its_engine_is_gone(tmp_path: Path) -> None:
+    entered, file = tmp_path / "entered", tmp_path / "endless.py"
+    endless = f"    open({str(entered)!r}, 'w')\n    import time; time.sleep(600)\n"
+    loop = "    for row in batch.rows():"
+    file.write_text(bank.FILE.read_text().replace(loop, endless + loop))
+    made = Running(tmp_path, file)
+    with alone(made) as (connection, worker):
+        connection.recv()
+        connection.send(Open({"bank": {"deposits": Topic("id", (0,))}}))
+        connection.recv()
+        (part, _) = routed(arrived([(LEFT, 1)] * 3), PARTITIONS)
+        connection.send(Take("bank", "deposits", arrow.to_bytes(part.tuples), part.through))
+        until(entered.exists, PATIENCE_S, str)
+        connection.send(Stop())
+        time.sleep(0.2)
+        connection.close()
+        worker.wait(PATIENCE_S)
 
 
 def test_other_partitions_than_the_state_has_are_refused(tmp_path: Path) -> None:
