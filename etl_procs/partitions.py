@@ -20,6 +20,9 @@ from etl_procs.routing import routed
 from headrace import arrow
 from headrace.errors import HeadraceError
 
+LAST_WORDS_S = 10.0
+"""How long the last words of workers that have ended are listened to, at most."""
+
 
 class Partitions:
     """The workers of one engine, started and ended together."""
@@ -35,6 +38,7 @@ class Partitions:
         self._on_commit = on_commit
         self._on_failure = on_failure
         self._processes: list[_Process] = []
+        self._listeners: list[threading.Thread] = []
         self._changed = threading.Condition()
         self._stopping = False
         self._full: set[tuple[int, Room]] = set()
@@ -61,7 +65,9 @@ class Partitions:
             process.say(Open(topics))
             opened.append(process.hear(Opened).positions)
         for process in self._processes:
-            threading.Thread(target=self._listen, args=[process], daemon=True).start()
+            listener = threading.Thread(target=self._listen, args=[process], daemon=True)
+            self._listeners.append(listener)
+            listener.start()
         found = {}
         for of in opened[0]:
             found[of] = seen_by_all([positions[of] for positions in opened if of in positions])
@@ -94,6 +100,10 @@ class Partitions:
             process.ask_to_stop()
         for process in self._processes:
             process.wait()
+        for listener in self._listeners:
+            listener.join(LAST_WORDS_S)
+        for process in self._processes:
+            process.close()
 
     def _listen(self, process: "_Process") -> None:
         try:
@@ -128,6 +138,7 @@ class _Process:
                 command, pass_fds=[descriptor], stdin=subprocess.DEVNULL
             )
         self._connection = Connection(ours.detach())
+        self._may_end = False
         self._saying = threading.Lock()
         self.say(start)
 
@@ -141,12 +152,12 @@ class _Process:
             self._connection.send(message)
 
     def hear(self, *kinds: type) -> Any:
-        """Hear the next word; None at an end that is in order. An error is raised."""
+        """Hear the next word; None at an end that was asked for. An error is raised."""
         try:
             said = self._connection.recv()
         except (EOFError, OSError) as error:
             code = self._process.wait()
-            if code == 0:
+            if code == 0 and self._may_end:
                 return None
             raise HeadraceError(
                 self.of(f"the core's process has ended by itself, with code {code}"),
@@ -160,9 +171,13 @@ class _Process:
 
     def ask_to_stop(self) -> None:
         """Have it end after the group at hand."""
+        self._may_end = True
         self.say(Stop())
 
     def wait(self) -> None:
-        """Return when it has ended."""
+        """Return when it has ended; what it said before is still to be heard."""
         self._process.wait()
+
+    def close(self) -> None:
+        """Close the socket."""
         self._connection.close()

@@ -189,6 +189,40 @@ def test_a_killed_worker_ends_the_engine_and_the_next_goes_on(tmp_path: Path, ki
     assert again.failures == []
 
 
+def test_a_worker_that_ends_unasked_is_a_failure_whatever_its_code_is(tmp_path: Path) -> None:
+    file, loop = tmp_path / "leaving.py", "    for row in batch.rows():"
+    leaving = "    import os; os._exit(0)\n"
+    file.write_text(bank.FILE.read_text().replace(loop, leaving + loop))
+    made = Running(tmp_path, file)
+    made.start()
+    feeding = threading.Thread(target=made.take, args=[[(LEFT, 1)] * 3])
+    feeding.start()
+    made.until(lambda: bool(made.failures))
+    assert "ended by itself, with code 0" in str(made.failures[0])
+    feeding.join(PATIENCE_S)
+    assert not feeding.is_alive()
+    made.partitions.stop()
+
+
+def test_what_workers_say_at_their_end_is_heard(tmp_path: Path) -> None:
+    made = Running(tmp_path, group_batches_max=1)
+    made.committed = Slowly()
+    made.start()
+    made.take([(LEFT, 1)] * 300)
+    made.until(lambda: made.seen() == {0: 300})
+    made.partitions.stop()
+    assert made.failures == []
+    assert sum(committed.tuples for _, committed in made.committed) == 300
+
+
+class Slowly(list[tuple[int, Committed]]):
+    """Takes its time with each."""
+
+    def append(self, one: tuple[int, Committed]) -> None:
+        time.sleep(0.02)
+        super().append(one)
+
+
 ENGINE = """\
 import sys, time
 from pathlib import Path
