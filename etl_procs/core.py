@@ -124,6 +124,7 @@ class Core:
                 partitions=partitions,
                 clock=self._clock,
                 rows_max=self._settings.batch_rows_max,
+                me=self._partition,
             )
             latencies = {u.name: self.metrics.units[f"{dataflow}.{u.name}"] for u in plan.units}
             self._flows[dataflow] = Flow(plan, intake, done, last, held, latencies)

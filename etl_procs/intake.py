@@ -28,6 +28,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.errors import CoreError
 from etl_procs.fitting import Fitter
 from etl_procs.model import Stream
+from etl_procs.routing import own
 from etl_procs.rules import ByCount, ByInterval, ByPunctuation, Missing, OnTimeout
 from headrace.clock import Clock
 from headrace.errors import HeadraceError
@@ -48,14 +49,17 @@ class Intake:
         partitions: Mapping[str, Collection[int]],
         clock: Clock,
         rows_max: int,
+        me: int = 0,
     ) -> None:
         """Begin after the last `batch` in the ledger, and the last `epoch` that it closed.
 
         An epoch is an interval of event time; or else it counts the rounds that were cut, and so
         the punctuations. It is not the batch: dead letters that run again are batches too.
         By stream name: `positions` are the next offsets that the ledger has, and `partitions` all
-        that the topic has. A batch may have `rows_max` records.
+        that the topic has. A batch may have `rows_max` records. `me` is this partition of the
+        dataflow's.
         """
+        self._me, self._of = me, dataflow.partitions
         self._clock, self._rows_max = clock, rows_max
         self.batch = batch
         """The last one; the core says so, for dead letters that run again take ids too."""
@@ -176,7 +180,7 @@ class Intake:
         fitter = Fitter(stream.columns)
         try:
             given = rule.on_timeout(Missing(stream.name, batch, there))
-            filled = [fitter.row(row, f"{what} gave") for row in given]
+            fitted = [fitter.row(row, f"{what} gave") for row in given]
         except HeadraceError:
             raise
         except Exception as error:
@@ -184,6 +188,7 @@ class Intake:
                 f"{what} failed: {type(error).__name__}: {error}",
                 hint="The batch is still open. Mend the function, and start the engine again.",
             ) from error
+        filled = own(stream, fitted, self._me, self._of)  # each partition asks for its own
         self._check_size(stream, queue.size(epoch) + len(filled))
         self._warn(queue, epoch, f"is closed with {len(filled)} more that {name} gave")
         return filled

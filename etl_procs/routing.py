@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl_procs.backlog import epochs_of, runs_of
-from etl_procs.batch import MARK, OFFSET, PARTITION, REASON, Arrived
+from etl_procs.batch import MARK, OFFSET, PARTITION, REASON, Arrived, Tuple
+from etl_procs.model import Stream
 from etl_procs.rules import ByInterval, Value
 
 NOBODY = -1
@@ -22,6 +23,14 @@ YES = pa.array([True])
 def partition_of(key: Value, partitions: int) -> int:
     """Name the partition that a key belongs to."""
     return zlib.crc32(str(key).encode("utf-8", "surrogatepass")) % partitions
+
+
+def own(stream: Stream, tuples: list[Tuple], partition: int, partitions: int) -> list[Tuple]:
+    """Keep those tuples of a stream that belong to a partition."""
+    if partitions == 1:
+        return tuples
+    key = stream.columns.names.index(stream.key)
+    return [values for values in tuples if partition_of(values[key], partitions) == partition]
 
 
 def routed(arrived: Arrived, partitions: int) -> list[Arrived]:

@@ -17,7 +17,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.errors import GivenUp
 from etl_procs.fitting import Fitter, Part, Rows
 from etl_procs.model import Outlet, Stream
-from etl_procs.routing import partition_of
+from etl_procs.routing import own
 from etl_procs.staging import BATCH, DELETED
 from headrace.clock import SystemClock
 from headrace.config import Core as Settings
@@ -56,8 +56,8 @@ class Trial:
             if stream.name in rows
         }
         for partition, core in enumerate(self._cores):
-            own = {stream: self._own(stream, part, partition) for stream, part in parts.items()}
-            core.enqueue(self._flow.name, own)
+            mine = {stream: self._own(stream, part, partition) for stream, part in parts.items()}
+            core.enqueue(self._flow.name, mine)
             core.drain()
         with reader.cut(self._paths) as snapshots:
             for snapshot in snapshots:
@@ -73,9 +73,7 @@ class Trial:
         of = self._flow.partitions
         if of == 1:
             return part
-        key = stream.columns.names.index(stream.key)
-        tuples = part if isinstance(part, list) else tuples_of(part)
-        return [values for values in tuples if partition_of(values[key], of) == partition]
+        return own(stream, part if isinstance(part, list) else tuples_of(part), partition, of)
 
     def query(self, sql: str, parameters: Mapping[str, Any] | Iterable[Any] = ()) -> Result:
         """Ask the tables, windows and aggregates, as they are committed."""

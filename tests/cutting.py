@@ -93,6 +93,7 @@ class Bench:
             partitions=dict.fromkeys(names, range(partitions)[::-1]),
             clock=self.clock,
             rows_max=rows_max,
+            me=me,
         )
 
     def add(self, log: Log | str, stream: str = "a", *, first: int = 0) -> "Bench":

@@ -22,9 +22,9 @@ from cutting import (
 )
 from hypothesis import strategies as st
 
-from etl_procs import by_count
+from etl_procs import by_count, by_interval
 from etl_procs.routing import partition_of
-from etl_procs.rules import Rule
+from etl_procs.rules import Missing, Rule, Value
 
 OF = 3
 RULES = pytest.mark.parametrize(
@@ -134,3 +134,19 @@ def test_nothing_is_passed_while_something_of_ours_waits() -> None:
     bench = Bench(by_count(99), me=1, of=OF).add(whole)
     assert bench.intake.waiting()["a"] > 0
     assert bench.intake.passed() == {}
+
+
+def test_what_is_filled_in_is_in_the_partition_of_its_key_alone() -> None:
+    names = [f"filled{n}" for n in range(9)]
+
+    def fill(_missing: Missing) -> list[dict[str, Value]]:
+        return [{"at": 5, "name": name} for name in names]
+
+    rule = by_interval("at", 10, timeout_s=5, on_timeout=fill)
+    found = []
+    for me in range(OF):
+        cuts = Bench(rule, me=me, of=OF).add("5 6 7").wait(5).cuts()
+        mine = [name for cut in cuts for name in cut.names if name in names]
+        assert {partition_of(name, OF) for name in mine} <= {me}
+        found += mine
+    assert sorted(found) == names
