@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import till
 from till import Till
+from waiting import until
 
 from headrace.cli import main
 from headrace.errors import Exit
@@ -246,10 +246,12 @@ def test_a_long_statement_ends_with_ctrl_c(made: Till) -> None:
         text=True,
     )
     try:
-        time.sleep(2)
+        opened = Path(f"/proc/{started.pid}/fd")
+        core = str(made.path.resolve())
+        until(lambda: core in {os.path.realpath(file) for file in opened.iterdir()}, 30, str)
         assert started.poll() is None
         started.send_signal(signal.SIGINT)
-        assert started.wait(10) == Exit.INTERRUPTED
+        assert started.wait(30) == Exit.INTERRUPTED
     finally:
         started.kill()
         _, said = started.communicate()
