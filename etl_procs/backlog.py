@@ -249,6 +249,11 @@ class Timed(Backlog):
 class Marked(Backlog):
     """A stream cut by punctuations: the epoch of a partition is its highest one's, plus 1."""
 
+    def passed(self) -> dict[int, int]:
+        """Give the end of what was read where nothing waits: a punctuation may never come."""
+        idle = {partition for partition, lane in self._lanes.items() if not lane}
+        return {p: through for p, through in self._passed.items() if p in idle}
+
     def _sane(self, new: pa.Table) -> pa.Table:
         # One that is a timestamp by mistake would end as many batches before it.
         marks, reasons = new[MARK].to_pylist(), new[REASON].to_pylist()

@@ -2,9 +2,11 @@
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from cutting import (
+    CLOSE,
     COUNT,
     INTERVAL,
     PUNCTUATION,
@@ -22,7 +24,7 @@ from cutting import (
 )
 from hypothesis import strategies as st
 
-from etl_procs import by_count, by_interval
+from etl_procs import by_count, by_interval, by_punctuation
 from etl_procs.routing import partition_of
 from etl_procs.rules import Missing, Rule, Value
 
@@ -96,15 +98,40 @@ def said(cuts: Sequence[Cut]) -> list[tuple[object, ...]]:
     return [(cut.id, cut.epoch, cut.text) for cut in cuts]
 
 
+@pytest.mark.parametrize("rule", [COUNT, PUNCTUATION])
 @for_any
-def test_what_is_passed_holds_nothing_of_ours_that_was_not_cut(data: st.DataObject) -> None:
+def test_what_is_passed_holds_nothing_of_ours_that_was_not_cut(
+    rule: Rule, data: st.DataObject
+) -> None:
     log, me = data.draw(logs(2)), data.draw(st.integers(0, OF - 1))
-    bench = Bench(COUNT, partitions=2, me=me, of=OF)
+    bench = Bench(rule, partitions=2, me=me, of=OF)
     cuts = feed(bench, log, data.draw(ways(2))) + bench.cuts()
     found = {name for cut in cuts for name in cut.names}
     for lane, through in bench.intake.passed().get("a", {}).items():
         before = [r for r in tuples_of(log) if r.partition == lane and r.offset < through]
         assert {r.name for r in before if owner(r) == me} <= found
+
+
+@for_any
+def test_after_what_was_passed_the_same_rounds_are_cut(data: st.DataObject) -> None:
+    log, me = data.draw(logs(2)), data.draw(st.integers(0, OF - 1))
+    bench = Bench(PUNCTUATION, partitions=2, me=me, of=OF)
+    cuts = feed(bench, log, data.draw(ways(2)))
+    if cuts:
+        positions = cuts[-1].positions[0] | bench.intake.passed().get("a", {})
+        passed = [*cuts[:-1], replace(cuts[-1], positions=[positions])]
+        rest, again = (
+            Bench(PUNCTUATION, partitions=2, after=after, me=me, of=OF).add(log).cuts()
+            for after in (cuts, passed)
+        )
+        assert said(again) == said(rest)
+
+
+def test_where_no_punctuation_comes_what_is_others_is_passed() -> None:
+    log = log_of(of_others(9))
+    bench = Bench(by_punctuation(timeout_s=5, on_timeout=CLOSE), me=1, of=OF).add(log).wait(9)
+    assert bench.names() == [], "the others close theirs when they have waited long enough"
+    assert bench.intake.passed() == {"a": {0: log[0][-1].offset + 1}}
 
 
 def of_others(count: int, me: int = 1) -> str:
