@@ -249,6 +249,9 @@ class Timed(Backlog):
 class Marked(Backlog):
     """A stream cut by punctuations: the epoch of a partition is its highest one's, plus 1."""
 
+    keeps_insane = True
+    """Whether a punctuation that cannot be taken is a dead letter here: all partitions see it."""
+
     def passed(self) -> dict[int, int]:
         """Give the end of what was read where nothing waits: a punctuation may never come."""
         idle = {partition for partition, lane in self._lanes.items() if not lane}
@@ -272,7 +275,7 @@ class Marked(Backlog):
             new = new.set_column(
                 at, ARRIVAL.field(name), pa.array(values, ARRIVAL.field(name).type)
             )
-        return new
+        return new if self.keeps_insane else new.filter(new[REASON].is_null())
 
     def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
         marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()

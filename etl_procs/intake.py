@@ -74,7 +74,8 @@ class Intake:
                 self._check_size(stream, rule.tuples)
                 self._queues.append(Counted(stream, seen, [ALL], first))
             elif isinstance(rule, ByPunctuation):
-                self._queues.append(Marked(stream, seen, lanes, first))
+                self._queues.append(marked := Marked(stream, seen, lanes, first))
+                marked.keeps_insane = me == 0  # as all that does not decode
             else:
                 first = BEFORE_ALL if epoch is None else epoch + 1
                 self._queues.append(Timed(stream, seen, lanes, first))

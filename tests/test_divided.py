@@ -134,6 +134,14 @@ def test_where_no_punctuation_comes_what_is_others_is_passed() -> None:
     assert bench.intake.passed() == {"a": {0: log[0][-1].offset + 1}}
 
 
+def test_a_punctuation_that_cannot_be_taken_is_a_dead_letter_of_one_partition() -> None:
+    dead = []
+    for me in range(OF):
+        bench = Bench(PUNCTUATION, me=me, of=OF).add("1 |20000 1 |1")
+        dead += [name for cut in bench.cuts() for name in cut.text[0].split() if name[0] == "?"]
+    assert dead == ["?0:1"]
+
+
 def of_others(count: int, me: int = 1) -> str:
     """Write so many tuples of partition 0 of the topic that belong to others than `me`."""
     words: list[str] = []
