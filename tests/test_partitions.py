@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -318,6 +319,19 @@ def test_other_partitions_than_the_state_has_are_refused(tmp_path: Path) -> None
     file.write_text(bank.FILE.read_text().replace("PARTITIONS = 2", "PARTITIONS = 3"))
     second = Running(tmp_path, file)
     with pytest.raises(DefinitionChanged, match=r"has 3 partitions now, .* divided among 2"):
+        second.start()
+    second.partitions.stop()
+
+
+def test_a_core_from_before_there_were_partitions_is_not_divided(tmp_path: Path) -> None:
+    first = Running(tmp_path)
+    first.start()
+    first.partitions.stop()
+    core_path(first.home, 1).unlink()
+    with closing(sqlite3.connect(core_path(first.home))) as connection:
+        connection.execute("DROP TABLE headrace_dataflows")
+    second = Running(tmp_path)
+    with pytest.raises(DefinitionChanged, match=r"has 2 partitions now, .* divided among 1"):
         second.start()
     second.partitions.stop()
 
