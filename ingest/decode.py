@@ -14,11 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from etl_procs.batch import MARK, OFFSET, PARTITION, REASON, VALUE
 from etl_procs.columns import Column, Type
 from etl_procs.model import Stream
+from ingest.topics import PUNCTUATION
 
 TEXT, DOCUMENT = "_text", "_document"
-
-PUNCTUATION = "punctuation"
-"""The header of a record that is no tuple but ends a batch: its value is the batch's id."""
 
 NO_BATCH_ID = "its header `punctuation` is no batch id: a whole number"
 

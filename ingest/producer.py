@@ -7,10 +7,12 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from headrace.errors import HeadraceError
-from ingest.topics import translated
+from ingest.topics import PUNCTUATION, Topic, translated
 
 RECORD_BYTES_MAX = 16 * 2**20
 """What the local broker takes, too."""
+
+ACKNOWLEDGED_S = 30.0
 
 
 @contextmanager
@@ -57,3 +59,15 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes]) -> Iterator[int
             f"the broker did not take all of the first {sent:,} tuples for {topic}: {lost[0]}",
             hint="Mend the cause, and send all again if repeats do no harm.",
         ) from lost[0]
+
+
+def punctuate(bootstrap: str, topic: Topic, batch: int) -> None:
+    """End a batch in every partition of a topic; return when all of them have it durably."""
+    headers = [(PUNCTUATION, str(batch).encode())]
+    with _producer(bootstrap) as producer, translated(bootstrap):
+        sent = [
+            producer.send(topic.name, b"", partition=partition, headers=headers)
+            for partition in topic.partitions
+        ]
+        for each in sent:
+            each.get(ACKNOWLEDGED_S)

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from alone import a_broker, data_folder
 from flows import EXAMPLE
+from kafka import KafkaConsumer
 from live import START_S, Board, Parts
 from waiting import until
 
@@ -288,6 +289,44 @@ def test_commands_say_what_is_missing(
 ) -> None:
     assert main([*arguments, "--home", str(tmp_path), "--flow", str(EXAMPLE)]) == code
     assert message in capsys.readouterr().err
+
+
+def test_a_batch_is_ended_in_every_partition_after_the_lines_of_a_file(
+    running: Parts, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flow, rows = tmp_path / "flow.py", tmp_path / "rows"
+    flow.write_text(
+        "from etl_procs import Dataflow, by_count, by_punctuation\n"
+        'flow = Dataflow("ended")\n'
+        'days = flow.stream("days", "n INTEGER", batches=by_punctuation())\n'
+        'other = flow.stream("other", "n INTEGER", batches=by_count(1))\n'
+        "@flow.procedure(takes=[days, other])\n"
+        "def take(tx, days, other): ...\n"
+    )
+    rows.write_text('{"n": 1}\n')
+    flags = ["--flow", str(flow), "--home", str(tmp_path), "--set", "broker.topic_partitions=2"]
+    flags += ["--set", f"broker.bootstrap={running.bootstrap}"]
+    assert main(["produce", "days", str(rows), "--punctuation", "1", *flags]) == Exit.OK
+    assert main(["produce", "days", "--punctuation", "2", *flags]) == Exit.OK
+    assert capsys.readouterr().out.splitlines() == [
+        "1 tuple is in ended.days",
+        "batch 1 is ended in each of its 2 partitions",
+        "0 tuples are in ended.days",
+        "batch 2 is ended in each of its 2 partitions",
+    ]
+    consumer = KafkaConsumer(
+        "ended.days",
+        bootstrap_servers=running.bootstrap,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=5_000,
+    )
+    found: dict[int, list[bytes]] = {0: [], 1: []}
+    for record in consumer:
+        found[record.partition].append(record.headers[0][1] if record.headers else record.value)
+    consumer.close()
+    assert sorted(map(len, found.values())) == [2, 3]
+    assert all(lane[-2:] == [b"1", b"2"] for lane in found.values())
+    assert main(["produce", "other", "--punctuation", "1", *flags]) == Exit.REFUSED
 
 
 def test_an_engine_whose_outlets_have_other_tables_is_refused_before_it_is_ready(

@@ -38,7 +38,6 @@ class Command:
 
 def count(text: str) -> int:
     """Read a whole number that is not negative: a type of an argument."""
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{number} is less than 0")
-    return number
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return int(text)

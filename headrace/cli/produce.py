@@ -1,15 +1,16 @@
 """`headrace produce`: lines of a file, or of standard input, into a stream."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import BinaryIO
 
 from headrace.cli import addresses
-from headrace.cli.command import Command, Context
+from headrace.cli.command import Command, Context, count
 from headrace.clock import SystemClock
-from headrace.errors import Exit, HeadraceError, Interrupted
+from headrace.errors import Exit, HeadraceError, Interrupted, Refused
 
 PROGRESS_EVERY_S = 1.0
 
@@ -18,23 +19,33 @@ def run_produce(context: Context) -> int:
     """Send each line as one tuple; return when the broker has all of them durably."""
     # Here, because every other command would pay for importing Kafka's client.
     from etl_procs import loader
+    from etl_procs.rules import ByPunctuation
     from headrace.cli.lags import until_taken
     from ingest import topics
-    from ingest.producer import produce
+    from ingest.producer import produce, punctuate
 
     arguments, config = context.arguments, context.config
     dataflows = loader.load(config.flows)
     stream = loader.stream_named(dataflows, arguments.stream)
+    batch = arguments.punctuation
+    if batch is not None and not isinstance(stream.batches, ByPunctuation):
+        raise Refused(
+            f"stream {stream.topic} is not cut by punctuation", hint="Leave --punctuation out."
+        )
     bootstrap = addresses.bootstrap(config)
-    topics.ensure(bootstrap, stream.topic, config.broker.topic_partitions)
+    topic = topics.ensure(bootstrap, stream.topic, config.broker.topic_partitions)
     progress = Progress()
-    if arguments.file == "-" and sys.stdin.isatty():
+    file = arguments.file or ("-" if batch is None else os.devnull)
+    if file == "-" and sys.stdin.isatty():
         print("reading lines, one tuple each; Ctrl-D ends", file=sys.stderr)
     try:
-        with _opened(arguments.file) as lines:
+        with _opened(file) as lines:
             for sent in produce(bootstrap, stream.topic, _tuples(lines)):
                 progress.tell(sent)
         print(f"{_counted(progress.sent)} in {stream.topic}")
+        if batch is not None:
+            punctuate(bootstrap, topic, batch)
+            print(f"batch {batch} is ended in each of its {len(topic.partitions)} partitions")
         if arguments.wait:
             until_taken(config, dataflows[stream.dataflow], stream, bootstrap)
             print("the core has taken them")
@@ -86,7 +97,13 @@ class Progress:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("stream", metavar="STREAM", help="a stream, or dataflow.stream")
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", default="-", help="one tuple a line; -: standard input"
+        "file", metavar="FILE", nargs="?", help="one tuple a line; -, or none: standard input"
+    )
+    parser.add_argument(
+        "--punctuation",
+        type=count,
+        metavar="N",
+        help="end batch N in every partition, after the lines of FILE, if there is one",
     )
     parser.add_argument(
         "--wait", action="store_true", help="return when the core has taken them, or rejected them"
@@ -102,6 +119,7 @@ COMMANDS = [
         "well.",
         examples=(
             "headrace produce votes votes.jsonl --wait",
+            "headrace produce readings day-7.jsonl --punctuation 7",
             'echo \'{"phone": "555-0100", "contestant": 2}\' | headrace produce leaderboard.votes',
         ),
         run=run_produce,
