@@ -84,9 +84,7 @@ def _reason_of_column(column: Column) -> Expression:
     reason = F.when(
         ~absent & ~fits,
         F.concat(
-            F.lit(f"{column.name} is no {column.type.value} but "),
-            F.substring(kind, 1, SHOWN_CHARACTERS),
-            F.lit(": "),
+            F.lit(f"{column.name} is no {column.type.value}: "),
             F.substring(F.to_json(field), 1, SHOWN_CHARACTERS),
         ),
     )

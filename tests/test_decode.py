@@ -55,18 +55,18 @@ BAD = {
     b"{}": "phone is missing",
     b'{"phone": null}': "phone is missing",
     b'{"PHONE": "1"}': "phone is missing",
-    b'{"phone": 5}': "phone is no TEXT but BIGINT: 5",
-    b'{"phone": true}': "phone is no TEXT but BOOLEAN: true",
-    b'{"phone": {"a": 1}}': 'phone is no TEXT but OBJECT<a: BIGINT>: {"a":1}',
+    b'{"phone": 5}': "phone is no TEXT: 5",
+    b'{"phone": true}': "phone is no TEXT: true",
+    b'{"phone": {"a": 1}}': 'phone is no TEXT: {"a":1}',
     b'{"phone": "a\\u0000b"}': "phone holds a NUL character",
-    b'{"phone": "1", "contestant": "2"}': 'contestant is no INTEGER but STRING: "2"',
-    b'{"phone": "1", "contestant": 2.5}': "contestant is no INTEGER but DECIMAL(2,1): 2.5",
+    b'{"phone": "1", "contestant": "2"}': 'contestant is no INTEGER: "2"',
+    b'{"phone": "1", "contestant": 2.5}': "contestant is no INTEGER: 2.5",
     b'{"phone": "1", "contestant": 9223372036854775808}': (
-        "contestant is no INTEGER but DECIMAL(19,0): 9223372036854775808"
+        "contestant is no INTEGER: 9223372036854775808"
     ),
     b'{"phone": "1", "score": 1e400}': "score is larger than a REAL can be",
     b'{"phone": "1", "score": -1' + b"0" * 400 + b"}": "score is larger than a REAL can be",
-    b'{"phone": "1", "score": "high"}': 'score is no REAL but STRING: "high"',
+    b'{"phone": "1", "score": "high"}': 'score is no REAL: "high"',
 }
 
 
