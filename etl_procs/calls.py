@@ -13,7 +13,6 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from etl_procs.access import Access
 from etl_procs.batch import tuples_of
 from etl_procs.columns import Columns
 from etl_procs.dataflow import Dataflow
@@ -22,7 +21,7 @@ from etl_procs.execution import Execution, Plan
 from etl_procs.fitting import Fitter, Rows
 from etl_procs.model import Call
 from etl_procs.reader import Reader
-from etl_procs.store import STEPS_BETWEEN_LOOKS, Store, Write, connected
+from etl_procs.store import GuardedStore, Write
 from etl_procs.transaction import Transaction
 from headrace.clock import Clock, SystemClock
 from headrace.config import Core as Settings
@@ -58,15 +57,11 @@ class Caller:
     ) -> None:
         Reader(path).check()
         # Kafka has no copy of a call: it is on disk, and so is what it saw, before it is answered.
-        self._store = Store(path, replace(settings, durability="strong"), crash)
-        self._access = Access(connected(path))
+        strong = replace(settings, durability="strong")
+        self._store = GuardedStore(path, strong, crash, clock)
         self._kept_max = settings.calls_kept_max
         self._statement_ms_max = settings.statement_ms_max
         self._clock = clock
-        self._overdue_at = inf
-        self._store.connection.set_progress_handler(
-            lambda: self._clock.monotonic() > self._overdue_at, STEPS_BETWEEN_LOOKS
-        )
         self._lock = threading.Lock()
         self._plans = {name: Plan(dataflow) for name, dataflow in dataflows.items()}
 
@@ -96,7 +91,6 @@ class Caller:
     def close(self) -> None:
         """Close the core's file."""
         with self._lock:
-            self._access.close()
             self._store.close()
 
     def _find(self, dataflow: str, name: str) -> Call:
@@ -113,9 +107,9 @@ class Caller:
 
     def _run(self, connection: sqlite3.Connection, call: Call, given: Mapping[str, Any]) -> Result:
         plan, cursor = self._plans[call.dataflow], connection.cursor()
-        execution = Execution(plan, cursor, self._access, 0, {})
+        execution = Execution(plan, cursor, self._store.access, 0, {})
         transaction = Transaction(plan.rights[call.name], execution)
-        self._overdue_at = self._clock.monotonic() + self._statement_ms_max / 1000
+        self._store.overdue_at = self._clock.monotonic() + self._statement_ms_max / 1000
         try:
             rows = call.body(transaction, **given)
             result = _result(call, rows)
@@ -128,7 +122,7 @@ class Caller:
                 f"call {call.full_name} failed", error, [call.body], NOTHING_KEPT
             ) from error
         finally:
-            self._overdue_at = inf
+            self._store.overdue_at = inf
             execution.end()
         return result
 

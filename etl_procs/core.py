@@ -9,12 +9,11 @@ from collections.abc import Collection, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 
-from etl_procs import ledger, pending, staging, tables
-from etl_procs.access import Access
+from etl_procs import evolution, ledger, pending
 from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
 from etl_procs.dead_letters import DeadLetters
-from etl_procs.errors import DefinitionChanged, Passing
+from etl_procs.errors import Passing
 from etl_procs.execution import Plan, joined
 from etl_procs.fitting import Part
 from etl_procs.flow import Committed, Flow
@@ -22,8 +21,7 @@ from etl_procs.group import Group, TakenDown
 from etl_procs.intake import Intake
 from etl_procs.metrics import Metrics
 from etl_procs.model import Stream
-from etl_procs.rules import rule_of
-from etl_procs.store import STEPS_BETWEEN_LOOKS, Store, Write, connected, translated
+from etl_procs.store import GuardedStore, Write, translated
 from headrace.clock import Clock
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
@@ -57,16 +55,13 @@ class Core:
         self._partition = partition
         self._settings = settings
         self._clock = clock
-        self._store = Store(path, settings, crash)
-        self._access = Access(connected(path))
+        self._store = GuardedStore(path, settings, crash, clock)
         self._lock = threading.RLock()
         self._plans: dict[str, Plan] = {}
         self._flows: dict[str, Flow] = {}
         self._fence = 0
         self._letters_size = 0
-        self._group: Group | None = None
         self.metrics = Metrics()
-        self._store.connection.set_progress_handler(self._is_overdue, STEPS_BETWEEN_LOOKS)
 
     def prepare(self, dataflows: Iterable[Dataflow]) -> list[str]:
         """Take the core over, make what is missing, and say what changed since it was last open.
@@ -86,10 +81,7 @@ class Core:
                 DeadLetters(connection).number_from(self._partition)
             self._fence = ledger.hold(connection, f"process {os.getpid()}")
             for plan in plans.values():
-                ledger.divide(connection, plan.dataflow.name, plan.dataflow.partitions)
-                said += tables.make(connection, plan)
-                said += self._enter(connection, plan)
-                staging.check(connection, plan.dataflow)
+                said += evolution.bring_over(connection, plan, self._clock.now().isoformat())
             self._letters_size = DeadLetters(connection).size()
         self._plans.update(plans)
         return said
@@ -198,7 +190,6 @@ class Core:
     def close(self) -> None:
         """Close the file; what was committed stays."""
         with self._lock:
-            self._access.close()
             self._store.close()
 
     def _commit_group(self, flow: Flow) -> Committed | None:
@@ -209,10 +200,9 @@ class Core:
         try:
             with self._store.commit(Write.GROUP) as connection:
                 ledger.check_held(connection, self._fence)
-                group = self._group = Group(
+                group = Group(
                     flow,
-                    connection,
-                    self._access,
+                    self._store,
                     self._settings,
                     self._clock,
                     self.metrics,
@@ -226,8 +216,6 @@ class Core:
         except Passing:
             self.metrics.rollbacks += 1
             raise
-        finally:
-            self._group = None
         group.become()
         self._letters_size = group.letters_size
         self.metrics.group(group.batches, time.perf_counter() - began)
@@ -255,66 +243,3 @@ class Core:
             return False  # it is found when the group begins
         with translated():
             return DeadLetters(self._store.connection).replay_waits(flow.name)
-
-    def _is_overdue(self) -> bool:
-        """Tell SQLite whether to interrupt the statement that it runs."""
-        return self._group is not None and self._clock.monotonic() > self._group.overdue_at
-
-    def _enter(self, connection: sqlite3.Connection, plan: Plan) -> list[str]:
-        """Bring the ledger to the procedures that are declared now; say what changes."""
-        dataflow = plan.dataflow
-        name, said = dataflow.name, []
-        done = ledger.done(connection, name)
-        renamed = [p for p in dataflow.procedures.values() if p.was]
-        while now := next((p for p in renamed if p.was in done and p.name not in done), None):
-            ledger.rename(connection, name, now.was, now.name)
-            DeadLetters(connection).rename(name, now.was, now.name)
-            done[now.name] = done.pop(now.was)  # and so its old name is free for another
-            said.append(f"procedure {name}.{now.was} is {now.name} now")
-        last = max(done.values(), default=0)
-        for procedure in dataflow.procedures.values():
-            if procedure.name not in done:
-                ledger.enter(connection, name, procedure.name, last)
-                if last:
-                    said.append(
-                        f"procedure {name}.{procedure.name} is new: it begins with batch {last + 1}"
-                    )
-        for gone in done.keys() - dataflow.procedures.keys():
-            ledger.leave(connection, name, gone)
-            said.append(f"procedure {name}.{gone} is gone, after batch {done[gone]}")
-        said += ledger.keep_epoch(connection, name, rule_of(dataflow.borders))
-        said += self._set_orphans_aside(connection, plan, done)
-        nested = ledger.nests(connection, name)
-        ledger.take(connection, name, plan.units)
-        if last:
-            now_nested = ledger.nests(connection, name)
-            said += [f"{nest} of {name} are nested" for nest in sorted(now_nested - nested)]
-            said += [f"{nest} of {name} are nested no more" for nest in sorted(nested - now_nested)]
-        done = ledger.done(connection, name)
-        for unit in plan.units:
-            if len({done[procedure.name] for procedure in unit.procedures}) > 1:
-                places = " and ".join(f"{p.name} at batch {done[p.name]}" for p in unit.procedures)
-                raise DefinitionChanged(
-                    f"dataflow {name} nests procedures that are not at the same batch: {places}",
-                    hint="Bring the old definition back until the batches in flight are done.",
-                )
-        return said
-
-    def _set_orphans_aside(
-        self, connection: sqlite3.Connection, plan: Plan, was: Mapping[str, int]
-    ) -> list[str]:
-        """Make dead letters of pending batches that nobody is left to take."""
-        dataflow, said = plan.dataflow, []
-        done = ledger.done(connection, dataflow.name)
-        for batch in list(pending.all_of(connection, dataflow)):
-            takers = plan.consumers.get(batch.stream.name, ())
-            if all(done[taker] >= batch.id for taker in takers):
-                what = f"batch {batch.id} of {batch.stream.full_name}"
-                reason = "the procedure that was to take it is gone"
-                took = ledger.takers(connection, dataflow.name, batch.stream.name)
-                names = "+".join(name for name in took if was.get(name, batch.id) < batch.id)
-                at = self._clock.now().isoformat()
-                DeadLetters(connection).add_batch(names, batch, reason, 0, at)
-                pending.drop(connection, dataflow.name, [(batch.stream.name, batch.id)])
-                said.append(f"{what} is a dead letter now: {reason}")
-        return said

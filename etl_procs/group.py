@@ -10,13 +10,12 @@ savepoints, by which an execution that fails is rolled back alone.
 
 import inspect
 import logging
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from math import inf
 from typing import NoReturn
 
 from etl_procs import ledger, pending, staging
-from etl_procs.access import Access
 from etl_procs.batch import Batch, Round, Tuple
 from etl_procs.dead_letters import DeadLetters, Replay
 from etl_procs.errors import (
@@ -35,6 +34,7 @@ from etl_procs.graph import Unit
 from etl_procs.metrics import Metrics
 from etl_procs.rules import rule_of
 from etl_procs.staging import Staged
+from etl_procs.store import GuardedStore
 from headrace.clock import Clock
 from headrace.config import Core as Settings
 from headrace.errors import HeadraceError
@@ -42,7 +42,6 @@ from headrace.errors import HeadraceError
 log = logging.getLogger(__name__)
 
 MB = 2**20
-NEVER = float("inf")
 
 
 class TakenDown(Exception):
@@ -55,8 +54,7 @@ class Group:
     def __init__(
         self,
         flow: Flow,
-        connection: sqlite3.Connection,
-        access: Access,
+        store: GuardedStore,
         settings: Settings,
         clock: Clock,
         metrics: Metrics,
@@ -65,10 +63,10 @@ class Group:
         self._flow = flow
         self._plan = flow.plan
         self._name = flow.name
-        self._connection = connection
-        self._cursor = connection.cursor()
-        self._letters = DeadLetters(connection)
-        self._access = access
+        self._store = store
+        self._connection = store.connection
+        self._cursor = store.connection.cursor()
+        self._letters = DeadLetters(store.connection)
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
@@ -80,7 +78,6 @@ class Group:
         # What ends transactions by itself is kept apart, so that it cannot do it to others again.
         self._batches_max = 1 if flow.apart else settings.group_batches_max
         self._bytes_max = settings.group_mb_max * MB
-        self.overdue_at = NEVER
         self.done = dict(flow.done)
         self.last = flow.last
         self.pending = flow.pending
@@ -238,15 +235,16 @@ class Group:
         self, unit: Unit, batch: int, inputs: dict[str, Batch]
     ) -> Execution | HeadraceError:
         """Run a unit once; tell what it has done, or what went wrong."""
-        execution = Execution(self._plan, self._cursor, self._access, batch, inputs, self._replay)
-        self.overdue_at = self._moment + self._statement_s
+        access = self._store.access
+        execution = Execution(self._plan, self._cursor, access, batch, inputs, self._replay)
+        self._store.overdue_at = self._moment + self._statement_s
         try:
             execution.run(unit)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's code
             return self._judged(unit, batch, error, execution)
         finally:
             execution.end()
-            self.overdue_at = NEVER
+            self._store.overdue_at = inf
         return execution
 
     def _judged(

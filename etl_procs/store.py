@@ -5,10 +5,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from math import inf
 from pathlib import Path
 
+from etl_procs.access import Access
 from etl_procs.door import Door
 from etl_procs.errors import CoreError, Locked, OutOfRoom, primary_code
+from headrace.clock import Clock
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints, Point
 
@@ -76,6 +79,25 @@ class Store:
         """Close the file; what was committed stays."""
         self.connection.close()
         self._door.close()
+
+
+class GuardedStore(Store):
+    """A store in which users' code runs: `access` keeps it to what it declares, and a statement
+    ends when it is `overdue_at`, by the clock's monotonic time.
+    """
+
+    def __init__(self, path: Path, settings: Settings, crash: CrashPoints, clock: Clock) -> None:
+        super().__init__(path, settings, crash)
+        self.access = Access(connected(path))
+        self.overdue_at = inf
+        self.connection.set_progress_handler(
+            lambda: clock.monotonic() > self.overdue_at, STEPS_BETWEEN_LOOKS
+        )
+
+    def close(self) -> None:
+        """Close the file; what was committed stays."""
+        self.access.close()
+        super().close()
 
 
 def connected(path: Path) -> sqlite3.Connection:

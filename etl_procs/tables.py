@@ -87,7 +87,7 @@ def _make_tables(
             places = ", ".join("?" for _ in table.columns.columns)
             insert = f"INSERT INTO {table.name} VALUES ({places})"  # noqa: S608 - a checked name
             connection.executemany(insert, table.rows)
-    # References are not enforced while tables are brought over: see Core.prepare.
+    # References are not enforced while tables are brought over: see Store.without_references.
     found = connection.execute("PRAGMA foreign_key_check").fetchone() if tables else None
     if found is not None:
         table, _, parent, _ = found
