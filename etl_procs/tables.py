@@ -10,13 +10,13 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from etl_procs import aggregates
 from etl_procs.access import Access, Rights
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import CoreError, DefinitionChanged, blamed, is_of_the_machine
 from etl_procs.execution import Execution, Plan
 from etl_procs.model import Step, Table, Window
 from etl_procs.transaction import Transaction
-from etl_procs.windows import drop_aggregate, make_aggregate
 from headrace.errors import DefinitionError
 
 HELD = "SELECT name, kind, definition FROM headrace_tables"
@@ -183,18 +183,18 @@ def _make_aggregates(
     connection: sqlite3.Connection, plan: Plan, held: Mapping[str, Held], new: Mapping[str, Held]
 ) -> list[str]:
     said = []
-    aggregates = plan.dataflow.aggregates
+    declared = plan.dataflow.aggregates
     ours = tuple(map(_of, plan.dataflow.windows.values()))
     for name, (kind, definition) in held.items():
-        if kind == "aggregate" and definition.startswith(ours) and name not in aggregates:
-            drop_aggregate(connection, name)
+        if kind == "aggregate" and definition.startswith(ours) and name not in declared:
+            aggregates.drop(connection, name)
             connection.execute(DROP_NOTE, {"name": name})
             said.append(f"aggregate {name} is gone")
-    for name in [name for name in aggregates if name in new]:
+    for name in [name for name in declared if name in new]:
         if name in held:
-            drop_aggregate(connection, name)
+            aggregates.drop(connection, name)
             said.append(f"aggregate {name} was computed anew from its window")
-        make_aggregate(connection, aggregates[name])
+        aggregates.make(connection, declared[name])
     return said
 
 

@@ -86,8 +86,8 @@ MUTATIONS = [
     Mutation(
         "a late tuple does not enter a window by event time",
         "windows.py",
-        "oldest = boundary - self._size\n",
-        "oldest = boundary - min(self._size, self._slide)\n",
+        "cursor.execute(self._enter, (oldest, end))\n",
+        "cursor.execute(self._enter, (end - min(self._size, self._slide), end))\n",
     ),
     Mutation(
         "what failed is not rolled back",
