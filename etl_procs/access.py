@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import AccessDenied, CoreError
-from etl_procs.model import Call, Given, Procedure, Routine, Trigger, Window
+from etl_procs.model import Given, Procedure, Routine, Trigger, Window
 from etl_procs.rules import Value
 
 Parameters = Sequence[Value] | dict[str, Value]
@@ -49,19 +49,17 @@ class Rights:
 def rights_of(routine: Routine, dataflow: Dataflow) -> Rights:
     """Work out what a routine may touch from what it declares."""
     written = {table.name for table in routine.writes}
-    gives = () if isinstance(routine, Call) else routine.gives
-    windows = [thing for thing in gives if isinstance(thing, Window)]
+    windows = [thing for thing in routine.gives if isinstance(thing, Window)]
     if isinstance(routine, Trigger) and isinstance(routine.on, Window):
         windows.append(routine.on)
     private = {window.name for window in windows} | {
         aggregate.name for aggregate in dataflow.aggregates.values() if aggregate.window in windows
     }
-    kind = {Procedure: "procedure", Trigger: "trigger", Call: "call"}[type(routine)]
     return Rights(
-        f"{kind} {routine.full_name}",
+        f"{type(routine).__name__.lower()} {routine.full_name}",
         frozenset(written | private | {table.name for table in routine.reads}),
         frozenset(written),
-        {id(thing): thing for thing in gives},
+        {id(thing): thing for thing in routine.gives},
         frozenset(s.name for s in routine.takes) if isinstance(routine, Procedure) else frozenset(),
     )
 

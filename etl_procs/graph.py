@@ -1,11 +1,11 @@
 """The graph of a dataflow: who gives each stream, who takes it, and in which order they run."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from etl_procs.model import Given, Procedure, Stream, Trigger, Window
+from etl_procs.model import Given, Procedure, Stream, Trigger
 from etl_procs.rules import ByInterval
 from headrace.errors import DefinitionError
 
@@ -26,20 +26,17 @@ class Unit:
 
 def units(dataflow: "Dataflow") -> list[Unit]:
     """Order a dataflow's units so that each comes after those that give what it takes."""
-    groups = _groups(dataflow)
-    producers = _producers(dataflow)
-    # No sets: where any order will do, it is the same in every process.
-    before: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {
-        group: {} for group in groups.values()
+    groups, producers = _groups(dataflow), _producers(dataflow)
+    givers = {
+        procedure.name: [producers[s.name] for s in procedure.takes if s.name in producers]
+        for procedure in dataflow.procedures.values()
     }
-    inside = TopologicalSorter[str]()
-    for procedure in dataflow.procedures.values():
-        giving = [producers[s.name] for s in procedure.takes if s.name in producers]
-        inside.add(procedure.name, *giving)
-        group = groups[procedure.name]
-        givers = (groups[giver] for giver in giving)
-        before[group].update(dict.fromkeys(giver for giver in givers if giver != group))
-    order = list(inside.static_order())
+    order = list(TopologicalSorter(givers).static_order())
+    # No sets: where any order will do, it is the same in every process.
+    before = {
+        group: [groups[giver] for name in group for giver in givers[name] if giver not in group]
+        for group in groups.values()
+    }
     made = []
     for group in TopologicalSorter(before).static_order():
         members = tuple(dataflow.procedures[name] for name in order if name in group)
@@ -52,8 +49,8 @@ def units(dataflow: "Dataflow") -> list[Unit]:
 def consumers(dataflow: "Dataflow") -> dict[str, tuple[str, ...]]:
     """Name, for each stream, the procedures that take it."""
     return {
-        stream: tuple(p.name for p in dataflow.procedures.values() if _has(p.takes, stream))
-        for stream in dataflow.streams
+        name: tuple(p.name for p in dataflow.procedures.values() if stream in p.takes)
+        for name, stream in dataflow.streams.items()
     }
 
 
@@ -68,9 +65,8 @@ def check(dataflow: "Dataflow") -> None:
     _check_windows(dataflow)
     _check_order(dataflow)
     _check_keys(dataflow)
-    intervals = {isinstance(stream.batches, ByInterval) for stream in dataflow.borders}
-    lengths = {s.batches.length for s in dataflow.borders if isinstance(s.batches, ByInterval)}
-    if len(intervals) > 1 or len(lengths) > 1:
+    rules = [stream.batches for stream in dataflow.borders]
+    if len({rule.length if isinstance(rule, ByInterval) else 0 for rule in rules}) > 1:
         raise DefinitionError(
             f"dataflow {dataflow.name} cuts its streams by event time and otherwise, or by "
             "different intervals: batch r of one would have no meaning for the other",
@@ -103,7 +99,7 @@ def _check_streams(dataflow: "Dataflow") -> None:
 
 def _check_windows(dataflow: "Dataflow") -> None:
     for window in dataflow.windows.values():
-        owners = [r.name for r in _routines(dataflow) if _has(r.gives, window.name, Window)]
+        owners = [routine.name for routine in dataflow.routines if window in routine.gives]
         if len(owners) != 1:
             raise DefinitionError(
                 f"window {dataflow.name}.{window.name} is given by "
@@ -159,37 +155,24 @@ def _producers(dataflow: "Dataflow") -> dict[str, str]:
 
 def reached_by(procedure: Procedure, triggers: Mapping[str, Trigger]) -> list[Given]:
     """Find what a procedure gives, itself or through triggers: each after what sets it off."""
-    found: dict[str, Given] = {}
+    found: list[Given] = []
     waiting = list(procedure.gives)
     while waiting:
         thing = waiting.pop()
-        if found.setdefault(_id(thing), thing) is thing:
-            for trigger in triggers.values():
-                if trigger.on is thing:
-                    waiting += [given for given in trigger.gives if _id(given) not in found]
-    return list(found.values())
+        if thing not in found:
+            found.append(thing)
+            waiting += [given for t in triggers.values() if t.on is thing for given in t.gives]
+    return found
 
 
 def _calling(dataflow: "Dataflow") -> dict[str, set[str]]:
     """Name, for each trigger, the triggers that what it gives sets off."""
     return {
-        t.name: {o.name for o in dataflow.triggers.values() if any(o.on is g for g in t.gives)}
-        for t in dataflow.triggers.values()
+        trigger.name: {t.name for t in dataflow.triggers.values() if t.on in trigger.gives}
+        for trigger in dataflow.triggers.values()
     }
 
 
 def _groups(dataflow: "Dataflow") -> dict[str, tuple[str, ...]]:
     nested = {name: nest for nest in dataflow.nests for name in nest}
     return {name: nested.get(name, (name,)) for name in dataflow.procedures}
-
-
-def _routines(dataflow: "Dataflow") -> list[Procedure | Trigger]:
-    return [*dataflow.procedures.values(), *dataflow.triggers.values()]
-
-
-def _id(thing: Given) -> str:
-    return f"{type(thing).__name__} {thing.name}"
-
-
-def _has(things: Iterable[Given], name: str, kind: type = Stream) -> bool:
-    return any(isinstance(thing, kind) and thing.name == name for thing in things)

@@ -5,7 +5,7 @@ Users make them through `Dataflow`, which checks them.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etl_procs.columns import Columns
 from etl_procs.rules import Extent, Rule, Value
@@ -135,6 +135,8 @@ class Call(_Named):
     writes: tuple[Table, ...]
     key: str = ""
     """The argument that says on which partition it runs."""
+    gives: ClassVar[tuple[Given, ...]] = ()
+    """Nothing: its rows go to the client."""
 
 
 Routine = Procedure | Trigger | Call
