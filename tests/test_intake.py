@@ -257,11 +257,11 @@ def test_a_function_fills_in_what_is_missing(caplog: pytest.LogCaptureFixture) -
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"at": 1}, "a row that does not fit"),
+        ({"at": 1}, "a row without name"),
         ({"at": 1, "name": "x", "more": 1}, "a row that does not fit"),
         ({"at": "1", "name": "x"}, "at is '1', no INTEGER"),
         ({"at": None, "name": "x"}, "without at"),
-        (None, "failed: TypeError"),
+        (None, "None is no dict by column name"),
     ],
 )
 def test_what_is_filled_in_must_fit_the_stream(row: dict[str, Value], message: str) -> None:
