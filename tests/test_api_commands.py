@@ -105,7 +105,7 @@ def test_calls_of_two_processes_and_an_engine_take_turns_on_one_core(tmp_path: P
             assert again.document == {"rows": [{"cents": 261, "note": None}]}
             text = client.send("GET", "/metrics").body.decode()
             assert "headrace_core_up 0\n" in text
-            assert 'headrace_core_last_batch{dataflow="till"} 4\n' in text
+            assert 'headrace_core_last_batch{partition="0",dataflow="till"} 4\n' in text
         assert made.cents() == 250 + 3 * (1 + 10 + 100)
     finally:
         made.end_of_day()
