@@ -12,7 +12,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,17 @@ class Log:
         self.write(id=id_, began=began, ops=ops, **of)
         self.run.append(id_)
 
+    def undo(self, ids: Sequence[str]) -> None:
+        for id_ in ids:
+            self.run.remove(id_)
+            self.write(id=id_, committed=False)
+
+    def runs_again(self, start: str) -> None:
+        """Note that what is about to run has run in a group that was taken back, with all of it."""
+        if any(id_.startswith(start) for id_ in self.run):
+            assert self.run[0].startswith(start), "a group runs again from its beginning"
+            self.undo([*self.run])
+
     def ended(self, *, committed: bool) -> None:
         for id_ in self.run:
             self.write(id=id_, committed=committed, ended=time.monotonic())
@@ -97,6 +108,7 @@ def dataflow(log: Log) -> Dataflow:
     def declare(name: str) -> None:
         def body(tx: Transaction, batch: Batch) -> None:
             log.attempts += 1
+            log.runs_again(f"{name}-{tx.batch}-")
             began, id_ = time.monotonic(), f"{name}-{tx.batch}-{os.getpid()}-{log.attempts}"
             ops = act(tx, id_, choose)
             if name in streams:
@@ -109,9 +121,7 @@ def dataflow(log: Log) -> Dataflow:
                     undone += [
                         other for other in log.run if other.startswith(f"second-{tx.batch}-")
                     ]
-                for other in undone:
-                    log.run.remove(other)
-                    log.write(id=other, committed=False)
+                log.undo(undone)
                 raise ValueError(id_)
             log.ran(id_, began, ops, procedure=name, batch=tx.batch)
 

@@ -264,13 +264,15 @@ class CoreAndModel(RuleBasedStateMachine):
         assert left == 0
 
     def teardown(self) -> None:
-        if hasattr(self, "home"):
-            self.drain()
-            self.caller.close()
-            self.store.close()
-            self.core.close()
-            shutil.rmtree(self.home)
-        logging.disable(logging.NOTSET)
+        try:
+            if hasattr(self, "home"):
+                self.drain()
+                self.caller.close()
+                self.store.close()
+                self.core.close()
+                shutil.rmtree(self.home)
+        finally:
+            logging.disable(logging.NOTSET)
 
     def _opened(self) -> Core:
         core = Core(self.path, settings=self.settings, clock=self.clock, crash=self.kill)
