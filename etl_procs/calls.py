@@ -16,13 +16,12 @@ from typing import Any
 from etl_procs.batch import tuples_of
 from etl_procs.columns import Columns
 from etl_procs.dataflow import Dataflow
-from etl_procs.errors import Aborted, BadCall, CoreError, KeyReused, NoSuchCall, blamed
-from etl_procs.execution import Execution, Plan
+from etl_procs.errors import Aborted, BadCall, CoreError, KeyReused, NoSuchCall
+from etl_procs.execution import Plan, alone
 from etl_procs.fitting import Fitter, Rows
 from etl_procs.model import Call
 from etl_procs.reader import Reader
 from etl_procs.store import GuardedStore, Write
-from etl_procs.transaction import Transaction
 from headrace.clock import Clock, SystemClock
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
@@ -106,25 +105,16 @@ class Caller:
         return call
 
     def _run(self, connection: sqlite3.Connection, call: Call, given: Mapping[str, Any]) -> Result:
-        plan, cursor = self._plans[call.dataflow], connection.cursor()
-        execution = Execution(plan, cursor, self._store.access, 0, {})
-        transaction = Transaction(plan.rights[call.name], execution)
-        self._store.overdue_at = self._clock.monotonic() + self._statement_ms_max / 1000
+        plan, store, cursor = self._plans[call.dataflow], self._store, connection.cursor()
+        rights = plan.rights[call.name]
+        store.overdue_at = self._clock.monotonic() + self._statement_ms_max / 1000
         try:
-            rows = call.body(transaction, **given)
-            result = _result(call, rows)
-            if execution.broken is not None:
-                raise execution.broken
+            with alone(plan, cursor, store.access, rights, call.body, NOTHING_KEPT) as tx:
+                return _result(call, call.body(tx, **given))
         except Aborted as error:
             raise Aborted(error.what, hint=NOTHING_KEPT) from error
-        except Exception as error:
-            raise blamed(
-                f"call {call.full_name} failed", error, [call.body], NOTHING_KEPT
-            ) from error
         finally:
-            self._store.overdue_at = inf
-            execution.end()
-        return result
+            store.overdue_at = inf
 
 
 def _arguments(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:

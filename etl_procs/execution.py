@@ -5,7 +5,8 @@ collected here, and counts when the execution has succeeded.
 """
 
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from etl_procs import windows
 from etl_procs.access import Access, Rights, rights_of
 from etl_procs.batch import Batch, tuples_of
 from etl_procs.dataflow import Dataflow
-from etl_procs.errors import OF_THE_MACHINE, CoreError, primary_code
+from etl_procs.errors import OF_THE_MACHINE, CoreError, blamed, primary_code
 from etl_procs.fitting import Fitter, Part, Rows
 from etl_procs.graph import Unit, consumers, reached_by, units
 from etl_procs.model import Body, Given, Outlet, Procedure, Stream, Trigger, Window
@@ -210,6 +211,22 @@ class Execution:
         except Exception as error:
             self.broken = self.broken or error  # it fails with its procedure, and that with it
             raise
+
+
+@contextmanager
+def alone(
+    plan: Plan, cursor: sqlite3.Cursor, access: Access, rights: Rights, body: Body, hint: str = ""
+) -> Iterator[Transaction]:
+    """Give the transaction of a body that is of no unit, and say what failed if it does."""
+    execution = Execution(plan, cursor, access, 0, {})
+    try:
+        yield Transaction(rights, execution)
+        if execution.broken is not None:
+            raise execution.broken
+    except Exception as error:
+        raise blamed(f"{rights.of} failed", error, [body], hint) from error
+    finally:
+        execution.end()
 
 
 def check_ran(said: object, of: str) -> None:

@@ -8,7 +8,6 @@ them; where one fails, that is noted as its attempt, and the group runs again ca
 savepoints, by which an execution that fails is rolled back alone.
 """
 
-import inspect
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -23,10 +22,9 @@ from etl_procs.errors import (
     CoreError,
     LettersFull,
     ProcedureFailed,
+    blamed,
     is_of_the_machine,
-    line_of,
     storable,
-    text_of,
 )
 from etl_procs.execution import Execution
 from etl_procs.flow import Committed, Flow, Key
@@ -254,7 +252,16 @@ class Group:
         cause = execution.broken or error
         if is_of_the_machine(cause):
             raise cause  # not the procedure's fault
-        failed = cause if isinstance(cause, HeadraceError) else _failed(unit, batch, cause)
+        failed = (
+            cause
+            if isinstance(cause, HeadraceError)
+            else blamed(
+                f"procedure {self._name}.{unit.name} failed on batch {batch}",
+                cause,
+                [procedure.body for procedure in unit.procedures],
+                "Nothing of that attempt was kept.",
+            )
+        )
         log.warning("%s.%s, batch %d: %s", self._name, unit.name, batch, _reason(failed))
         return failed
 
@@ -363,13 +370,3 @@ def _reason(error: HeadraceError) -> str:
     """Say what happened, and what to do where the error itself knows it."""
     known = isinstance(error, ProcedureFailed | Aborted)
     return storable(error.what if known else f"{error.what}. {error.hint}")
-
-
-def _failed(unit: Unit, batch: int, error: BaseException) -> ProcedureFailed:
-    files = {inspect.unwrap(p.body).__code__.co_filename for p in unit.procedures}
-    where = ", ".join(line_of(file, error) for file in files)
-    return ProcedureFailed(
-        f"procedure {unit.procedures[0].dataflow}.{unit.name} failed on batch {batch}: "
-        f"{text_of(error)} ({where})",
-        hint="Nothing of that attempt was kept.",
-    )

@@ -13,10 +13,9 @@ from typing import NamedTuple
 from etl_procs import aggregates
 from etl_procs.access import Access, Rights
 from etl_procs.dataflow import Dataflow
-from etl_procs.errors import CoreError, DefinitionChanged, blamed, is_of_the_machine
-from etl_procs.execution import Execution, Plan
+from etl_procs.errors import CoreError, DefinitionChanged, is_of_the_machine
+from etl_procs.execution import Plan, alone
 from etl_procs.model import Step, Table, Window
-from etl_procs.transaction import Transaction
 from headrace.errors import DefinitionError
 
 HELD = "SELECT name, kind, definition FROM headrace_tables"
@@ -146,18 +145,13 @@ def _migrate(connection: sqlite3.Connection, plan: Plan, step: Step) -> None:
         frozenset({table.name}),
     )
     access = Access(connection)  # no other connection sees what this transaction has made
-    execution = Execution(plan, connection.cursor(), access, 0, {})
     try:
-        step.body(Transaction(rights, execution))
-        if execution.broken is not None:
-            raise execution.broken
-    except Exception as error:
-        said = error if isinstance(error, CoreError) else None
-        said = said or blamed(f"{rights.of} failed", error, [step.body], "")
+        with alone(plan, connection.cursor(), access, rights, step.body) as tx:
+            step.body(tx)
+    except CoreError as error:
         hint = "The table is as it was. Mend the migration, and start again."
-        raise DefinitionError(f"{said.what}. {said.hint}".removesuffix(". "), hint=hint) from error
-    finally:
-        execution.end()
+        what = f"{error.what}. {error.hint}".removesuffix(". ")
+        raise DefinitionError(what, hint=hint) from error
     connection.execute(f"DROP TABLE {was}")
 
 
