@@ -93,6 +93,13 @@ def test_every_package_and_module_says_what_it_owns(module: Path) -> None:
     assert ast.get_docstring(ast.parse(module.read_text())), name(module)
 
 
+def test_the_map_names_every_module_of_the_core() -> None:
+    _, _, rest = (ROOT / "docs/architecture.md").read_text().partition("## The modules of the core")
+    named = re.findall(r"`(\w+\.py)`", rest.partition("## Processes")[0])
+    there = [path.name for path in modules("etl_procs") if path.name != "__init__.py"]
+    assert sorted(named) == there
+
+
 def test_import_layers_name_every_kernel_module() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = contracts["contracts"][0]["layers"]
