@@ -1,7 +1,6 @@
 """The core: one SQLite database, one writer at a time, and the dataflows that run on it."""
 
 import os
-import sqlite3
 import threading
 import time
 import uuid
@@ -208,7 +207,7 @@ class Core:
                     self.metrics,
                     self._letters_size,
                 )
-                self._fill(flow, group, connection)
+                group.run()
                 committed = group.write()
         except TakenDown:
             self.metrics.rollbacks += 1
@@ -220,23 +219,6 @@ class Core:
         self._letters_size = group.letters_size
         self.metrics.group(group.batches, time.perf_counter() - began)
         return committed
-
-    def _fill(self, flow: Flow, group: Group, connection: sqlite3.Connection) -> None:
-        """Run what fits into one group: the open round, dead letters to replay, new rounds."""
-        if group.is_amid_a_round and not group.finish_round():
-            return
-        replay = DeadLetters(connection).take_replay(flow.plan.dataflow, group.last + 1)
-        if replay is not None:
-            group.begin_replay(replay)
-            if not group.finish_round():
-                return
-        while not group.is_full:
-            waiting = flow.round(group.begun, group.last)
-            if waiting is None:
-                return
-            group.begin(waiting)
-            if not group.finish_round():
-                return
 
     def _replay_waits(self, flow: Flow) -> bool:
         if flow.queue:

@@ -81,9 +81,9 @@ class Group:
         self.pending = flow.pending
         self._held = {stream: batch for (stream, _), batch in flow.pending.items()}
         """The batches of the round at hand that are given, by stream."""
-        self.is_amid_a_round = flow.is_amid_a_round
+        self._is_amid_a_round = flow.is_amid_a_round
         """Whether units are still to do the last round."""
-        self.begun = 0
+        self._begun = 0
         """Rounds of the flow's queue that were begun."""
         self._round = flow.begun
         """The number of the round at hand, which stays the same when it runs again."""
@@ -103,8 +103,24 @@ class Group:
         """How many attempts have failed, with rounds that units have done now."""
         self._given_up: Counter[str] = Counter()
 
+    def run(self) -> None:
+        """Run what fits: the open round, dead letters that run again, new rounds."""
+        if self._is_amid_a_round:
+            self._finish_round()
+        if not self._is_amid_a_round:
+            replay = self._letters.take_replay(self._plan.dataflow, self.last + 1)
+            if replay is not None:
+                self._begin_replay(replay)
+                self._finish_round()
+        while not self._is_amid_a_round and not self._is_full:
+            waiting = self._flow.round(self._begun, self.last)
+            if waiting is None:
+                return
+            self._begin(waiting)
+            self._finish_round()
+
     @property
-    def is_full(self) -> bool:
+    def _is_full(self) -> bool:
         """Whether it is time to commit, between two rounds."""
         if not self._ran:
             return False  # however late it is: a group that does nothing brings nothing on
@@ -114,11 +130,11 @@ class Group:
             or self._moment >= self._due
         )
 
-    def begin(self, round_: Round) -> None:
+    def _begin(self, round_: Round) -> None:
         """Take the batches of the next round; its units are still to run."""
         self._next()
-        self.begun += 1
-        self._round = self._flow.begun + self.begun
+        self._begun += 1
+        self._round = self._flow.begun + self._begun
         for taken in round_.inputs:
             batch = taken.batch
             batch.id = self.last  # it may have been cut before dead letters took an id
@@ -139,7 +155,7 @@ class Group:
         if round_.epoch is not None:
             self._epoch = round_.epoch
 
-    def begin_replay(self, replay: Replay) -> None:
+    def _begin_replay(self, replay: Replay) -> None:
         """Make a round of dead letters, which only their procedures see."""
         self._next()
         self._replay = replay
@@ -148,26 +164,25 @@ class Group:
         log.info("%s.%s runs dead letters again as batch %d", self._name, names, self.last)
 
     def _next(self) -> None:
-        assert not self.is_amid_a_round, "one round after the other"
+        assert not self._is_amid_a_round, "one round after the other"
         self.last += 1
         self.batches += 1
         self._held = {}
         self._replay = None  # that was another round
-        self.is_amid_a_round = True
+        self._is_amid_a_round = True
 
-    def finish_round(self) -> bool:
-        """Run the units that have not done the last round; False if there is no time for all."""
+    def _finish_round(self) -> None:
+        """Run the units that have not done the last round, if there is time for all."""
         batch, ran = self.last, False
         self._moment = self._clock.monotonic()
         for unit in self._plan.units:
             if self.done[unit.procedures[0].name] < batch:
                 # Letters that run again are taken out, and lie nowhere else.
                 if ran and self._moment >= self._late and self._replay is None:
-                    return False
+                    return
                 self._run(unit, batch)
                 ran = True
-        self.is_amid_a_round = False
-        return True
+        self._is_amid_a_round = False
 
     def _run(self, unit: Unit, batch: int) -> None:
         self._ran = True
@@ -339,9 +354,9 @@ class Group:
         flow = self._flow
         self._count()
         flow.done, flow.last, flow.pending = self.done, self.last, self.pending
-        for _ in range(self.begun):
+        for _ in range(self._begun):
             flow.queue.popleft()
-        flow.settle(self.begun, self._failed)
+        flow.settle(self._begun, self._failed)
 
     def _count(self) -> None:
         """Count what has become true; what was rolled back never happened."""
