@@ -88,7 +88,7 @@ class Intake:
             epoch = self._epoch()
             lacking = ", ".join(str(lane) for lane, at in queue.reached.items() if at <= epoch)
             raise CoreError(
-                f"stream {queue.stream.dataflow}.{queue.stream.name}: {queue.waiting} tuples wait "
+                f"stream {queue.stream.full_name}: {queue.waiting} tuples wait "
                 f"for a batch to end, and it does not end in partition {lacking}",
                 hint="Bring something there, give the stream a timeout_s, or raise "
                 "core.batch_rows_max.",
@@ -176,7 +176,7 @@ class Intake:
             self._warn(queue, epoch, "is closed with what is there")
             return []
         name = getattr(rule.on_timeout, "__name__", repr(rule.on_timeout))
-        what = f"stream {stream.dataflow}.{stream.name}: {name}, called to fill batch {batch},"
+        what = f"stream {stream.full_name}: {name}, called to fill batch {batch},"
         there = batch_of(stream, batch, queue.held(epoch), ()).rows()
         fitter = Fitter(stream.columns)
         try:
@@ -195,7 +195,7 @@ class Intake:
         return filled
 
     def _warn(self, queue: Backlog, epoch: int, what: str) -> None:
-        of, after_s = f"{queue.stream.dataflow}.{queue.stream.name}", queue.time_s
+        of, after_s = queue.stream.full_name, queue.time_s
         lacking = ", ".join(str(lane) for lane, at in queue.reached.items() if at <= epoch)
         text = "stream %s: after %g s, batch %d %s: %d tuples; its end lacks in partition %s"
         log.warning(text, of, after_s, self.batch + 1, what, queue.size(epoch), lacking)
@@ -203,7 +203,7 @@ class Intake:
     def _check_size(self, stream: Stream, rows: int) -> None:
         if rows > self._rows_max:
             raise CoreError(
-                f"stream {stream.dataflow}.{stream.name}: batch {self.batch + 1} has {rows} rows, "
+                f"stream {stream.full_name}: batch {self.batch + 1} has {rows} rows, "
                 f"and a batch may have {self._rows_max}",
                 hint="Cut it finer (fewer tuples, shorter intervals, more punctuations), or raise "
                 "core.batch_rows_max.",

@@ -36,7 +36,7 @@ from headrace.errors import Exit, HeadraceError
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-"""How soon a wish of another process - a dead letter to replay - is seen in a quiet core."""
+"""How soon a dead letter that another process asks to replay is seen in a quiet core."""
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 10.0
 
 
