@@ -18,6 +18,7 @@ from till import Till
 
 from api.metrics import MEDIA_TYPE, Figures
 from etl_procs import measured
+from etl_procs.core import core_path
 from etl_procs.measured import Measured, Scribe
 from etl_procs.metrics import BOUNDS, Metrics
 from headrace.cli import figures, main
@@ -224,6 +225,12 @@ def test_figures_of_another_process_than_the_one_that_holds_the_lock_are_not_liv
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "pid": document["pid"] + 1}))
     assert told(made)["up", ""] == 0
+
+
+def test_the_core_of_a_former_dataflow_makes_no_engine_dead(made: Till, engine: Scribe) -> None:
+    core_path(made.home, 1).touch()  # as of one with two partitions, which is declared no more
+    write(made, engine)
+    assert told(made)["up", ""] == 1
 
 
 def test_the_status_shows_each_dataflow(

@@ -49,6 +49,7 @@ def run_api(context: Context) -> int:
     cores = [core_path(config.home, partition) for partition in partitions]
     crash = CrashPoints(config.testing.crash_at)
     calls = Calls(dataflows, Callers(config.home, dataflows, config.core, crash))
+    living = partial(figures.living, config.home, len(cores))
     island = Island(
         url=config.warehouse.url,
         cores=cores,
@@ -59,7 +60,7 @@ def run_api(context: Context) -> int:
     listener = _listen(config)
     server = uvicorn.Server(
         uvicorn.Config(
-            create(island, calls, Figures(cores, partial(figures.living, config.home)), key),
+            create(island, calls, Figures(cores, living), key),
             log_config=None,
             access_log=False,
             server_header=False,

@@ -97,12 +97,12 @@ def lines(cores: Sequence[CoreView]) -> list[str]:
     return [*table, *(f"{name}: {core.of_when()}" for name, core in zip(names, cores, strict=True))]
 
 
-def living(root: Path) -> list[Measured | None]:
+def living(root: Path, partitions: int = 1) -> list[Measured | None]:
     """Give the figures of each partition of the engine that runs in a data folder; None where none
-    runs, or it is stuck.
+    runs, or it is stuck. (Its dataflows say how many: the cores of former ones lie there, too.)
     """
     home, now = Home(root), SystemClock().now()
-    found = [measured.read(home.metrics(p)) for p in range(len(core_paths(root)))]
+    found = [measured.read(home.metrics(p)) for p in range(partitions)]
     return [figures if _lives(home, figures, now) else None for figures in found]
 
 
