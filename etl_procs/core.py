@@ -4,7 +4,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -62,10 +62,15 @@ class Core:
         self._letters_size = 0
         self.metrics = Metrics()
 
-    def prepare(self, dataflows: Iterable[Dataflow]) -> list[str]:
+    def prepare(
+        self,
+        dataflows: Iterable[Dataflow],
+        agreed: Callable[[list[str]], None] = lambda _said: None,
+    ) -> list[str]:
         """Take the core over, make what is missing, and say what changed since it was last open.
 
-        Definitions under which something would be lost are refused.
+        Definitions under which something would be lost are refused. `agreed` is told before that
+        is committed; if it raises, nothing has changed.
         """
         statements = files("etl_procs").joinpath("schema.sql").read_text(encoding="utf-8")
         said: list[str] = []
@@ -82,6 +87,7 @@ class Core:
             for plan in plans.values():
                 said += evolution.bring_over(connection, plan, self._clock.now().isoformat())
             self._letters_size = DeadLetters(connection).size()
+            agreed(said)
         self._plans.update(plans)
         return said
 

@@ -24,6 +24,10 @@ class Start(NamedTuple):
     metrics: Path
 
 
+class Agreed(NamedTuple):
+    """All partitions are prepared: let it be so."""
+
+
 class Open(NamedTuple):
     """Begin to run, with these topics; by dataflow and stream."""
 
@@ -44,7 +48,7 @@ class Stop(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The core is taken over; what has changed since it was last open."""
+    """The core can be taken over; what changes since it was last open."""
 
     changes: list[str]
 

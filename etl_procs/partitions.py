@@ -15,7 +15,7 @@ from typing import Any
 
 from etl_procs.batch import Arrived
 from etl_procs.flow import Committed
-from etl_procs.messages import Open, Opened, Prepared, Room, Start, Stop, Take, Topic
+from etl_procs.messages import Agreed, Open, Opened, Prepared, Room, Start, Stop, Take, Topic
 from etl_procs.routing import routed
 from headrace import arrow
 from headrace.errors import HeadraceError
@@ -45,13 +45,18 @@ class Partitions:
         """Where there is no room, or nothing was said of it since tuples went there."""
 
     def start(self) -> list[str]:
-        """Start them; tell what has changed since their cores were last open."""
+        """Start them; tell what has changed since their cores were last open.
+
+        What one of them refuses changes nothing in any.
+        """
         for start in self._starts:
             self._processes.append(_Process(start))
         changes = []
         for process in self._processes:
             prepared = process.hear(Prepared)
             changes += [process.of(change) for change in prepared.changes]
+        for process in self._processes:
+            process.say(Agreed())
         return changes
 
     def open(

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -145,6 +145,10 @@ def main(descriptor: int) -> None:
         connection.send(error)
 
 
+class _NotAgreed(Exception):
+    """Another partition refuses what this one was prepared for."""
+
+
 def _run(connection: Connection, start: Start) -> None:
     config, clock = start.config, SystemClock()
     inbox: SimpleQueue[Any] = SimpleQueue()
@@ -161,8 +165,14 @@ def _run(connection: Connection, start: Start) -> None:
         crash=CrashPoints(config.testing.crash_at),
         partition=start.partition,
     )
-    with closing(core):
-        connection.send(Prepared(core.prepare(flows.values())))
+
+    def agreed(said: list[str]) -> None:
+        connection.send(Prepared(said))
+        if isinstance(inbox.get(), Stop):
+            raise _NotAgreed
+
+    with closing(core), suppress(_NotAgreed):
+        core.prepare(flows.values(), agreed)
         scribe = Scribe(start.metrics, clock, os.getppid())
         _beside("measure", lambda: _measure(core, scribe))
         Worker(

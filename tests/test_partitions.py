@@ -29,7 +29,7 @@ from etl_procs.core import core_path, core_paths
 from etl_procs.door import Door
 from etl_procs.errors import DefinitionChanged
 from etl_procs.flow import Committed
-from etl_procs.messages import Open, Start, Stop, Take, Topic
+from etl_procs.messages import Agreed, Open, Start, Stop, Take, Topic
 from etl_procs.origin import Origin
 from etl_procs.partitions import Partitions, seen_by_all
 from etl_procs.reader import Reader, Snapshot
@@ -299,6 +299,7 @@ def test_a_worker_that_was_told_to_stop_ends_when_its_engine_is_gone(tmp_path: P
     made = Running(tmp_path, file)
     with alone(made) as (connection, worker):
         connection.recv()
+        connection.send(Agreed())
         connection.send(Open({"bank": {"deposits": Topic("id", (0,))}}))
         connection.recv()
         (part, _) = routed(arrived([(LEFT, 1)] * 3), PARTITIONS)
@@ -334,6 +335,28 @@ def test_a_core_from_before_there_were_partitions_is_not_divided(tmp_path: Path)
     with pytest.raises(DefinitionChanged, match=r"has 2 partitions now, .* divided among 1"):
         second.start()
     second.partitions.stop()
+
+
+def test_what_one_partition_refuses_changes_none(tmp_path: Path) -> None:
+    first = Running(tmp_path)
+    first.start()
+    first.take([(RIGHT, 1)] * 3)  # which waits for the warehouse in the second partition
+    first.until(lambda: first.seen() == {0: 3})
+    first.partitions.stop()
+    file, columns = tmp_path / "noted.py", "cents INTEGER NOT NULL"
+    text = bank.FILE.read_text()
+    for before in (f'KEY, {columns}"', f'"statements", "account TEXT NOT NULL, {columns}"'):
+        assert before in text
+        text = text.replace(before, f'{before[:-1]}, note TEXT"')
+    file.write_text(text)
+    second = Running(tmp_path, file)
+    with pytest.raises(DefinitionChanged, match=r"Bring the old definition back"):
+        second.start()
+    second.partitions.stop()
+    third = Running(tmp_path)
+    third.start()
+    third.partitions.stop()
+    assert third.said == []
 
 
 def test_a_cut_over_partitions_sees_no_effect_without_its_cause(
