@@ -6,7 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from etl_procs.model import Given, Procedure, Stream, Trigger
-from etl_procs.rules import ByInterval
+from etl_procs.rules import ByCount, ByInterval
 from headrace.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -133,6 +133,15 @@ def _check_keys(dataflow: "Dataflow") -> None:
             f"dataflow {dataflow.name} runs on {dataflow.partitions} partitions, and these say "
             f"not on which: {', '.join(keyless)}",
             hint='Give each of them the column, or argument, that decides: key="account".',
+        )
+    rules = {stream.name: stream.batches for stream in dataflow.borders}
+    endless = [n for n, rule in rules.items() if isinstance(rule, ByCount) and not rule.linger_s]
+    if len(rules) > 1 and endless:
+        raise DefinitionError(
+            f"dataflow {dataflow.name} runs on {dataflow.partitions} partitions and takes several "
+            f"streams, of which {', '.join(endless)} may end no batch: a partition that has tuples "
+            "of one and none of the other would wait for ever, and hold the others back",
+            hint="Let its batches end by time as well: by_count(1000, linger_s=0.1).",
         )
 
 

@@ -23,7 +23,7 @@ from waiting import until
 from api.catalogue import Catalogue
 from api.cut import Freshness
 from api.island import Island
-from etl_procs import Dataflow, Transaction, by_count, letters, loader, reader
+from etl_procs import Dataflow, Transaction, by_count, by_punctuation, letters, loader, reader
 from etl_procs.callers import Callers
 from etl_procs.core import core_path, core_paths
 from etl_procs.door import Door
@@ -34,6 +34,7 @@ from etl_procs.origin import Origin
 from etl_procs.partitions import Partitions, seen_by_all
 from etl_procs.reader import Reader, Snapshot
 from etl_procs.routing import routed
+from etl_procs.rules import Rule
 from headrace import arrow, config
 from headrace.cli import main
 from headrace.config import Config
@@ -416,6 +417,19 @@ def test_what_does_not_say_its_partition_is_refused(
         declare(f)
     f.procedure(takes=streams)(take)
     with pytest.raises(DefinitionError, match=f"2 partitions, .* not on which: {message}"):
+        f.check()
+
+
+@pytest.mark.parametrize("rule", [by_count(1), by_punctuation(), by_count(1, linger_s=0.1)])
+def test_partitions_that_would_wait_for_each_other_are_refused(rule: Rule) -> None:
+    f = Dataflow("f", partitions=2)
+    lingering = f.stream("lingering", "a TEXT NOT NULL", batches=by_count(1, linger_s=1), key="a")
+    other = f.stream("other", "a TEXT NOT NULL", batches=rule, key="a")
+    f.procedure(takes=[lingering, other])(take)
+    if rule == by_count(1):
+        with pytest.raises(DefinitionError, match="several streams, of which other may end no"):
+            f.check()
+    else:
         f.check()
 
 
