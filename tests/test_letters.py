@@ -119,6 +119,13 @@ def test_the_list_shows_tuples_and_batches_and_counts_both(made: Till, capsys: P
     assert "batch of 1" not in short
     assert "no price" not in short
     assert "\n... and 2 more reasons, of 2 letters\n" in short
+    assert "\n... and 3 more: -n 4, or --reason and --dataflow\n" in short
+    assert letters(made, "list", "--reason", "no price", "--dataflow", "till") == Exit.OK
+    some = capsys.readouterr().out
+    assert "('pen', None)" in some
+    assert "jammed" not in some
+    assert letters(made, "list", "--json", "--reason", "not JSON") == Exit.OK
+    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [3]
 
 
 def test_showing_a_batch_tells_everything_and_its_tuples(made: Till, capsys: Printed) -> None:
@@ -235,7 +242,7 @@ def test_all_of_a_reason_and_a_dataflow_are_dropped_and_no_other(
 ) -> None:
     made.settle([("pen", None)], [])
     assert letters(made, "drop", "--all", "--dataflow", "shop", "--yes") == Exit.OK
-    assert capsys.readouterr().out == "There is no such dead letter.\n"
+    assert capsys.readouterr().out == "There is no such dead letter; there are some of till.\n"
     assert letters(made, "drop", "--all", "--reason", "jammed", "--yes") == Exit.OK
     assert [letter.reason for letter in made.letters()] == ["no price"]
     assert letters(made, "drop", "--all", "--yes") == Exit.OK

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.asking import confirmed
@@ -45,7 +44,7 @@ def _check(arguments: argparse.Namespace) -> None:
             f"dead-letters {action} takes IDs, or --all",
             hint="With --all, --reason TEXT and --dataflow NAME say which.",
         )
-    if not arguments.all and (arguments.reason or arguments.dataflow):
+    if action != "list" and not arguments.all and (arguments.reason or arguments.dataflow):
         raise ConfigError(
             "--reason and --dataflow say which letters --all means", hint="Add --all, or name IDs."
         )
@@ -53,16 +52,23 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _list(context: Context) -> Exit:
     """List dead letters: counts by reason, then the oldest ones; or all of them as JSON lines."""
-    most = context.arguments.lines
+    arguments = context.arguments
+    most = arguments.lines
     with _reading(context) as letters:
-        if context.arguments.json:
-            for letter in letters:
-                print(json.dumps(_as_json(letter), ensure_ascii=False))
+        wanted = letters.chosen(arguments.dataflow, arguments.reason)
+        if arguments.json:
+            for number in wanted:
+                print(json.dumps(_as_json(letters.find(number)), ensure_ascii=False))
             return Exit.OK
-        tallies, first = letters.tallies(), list(islice(letters, most))
-    if not tallies:
-        print("There are no dead letters.")
-        return Exit.OK
+        tallies = [
+            tally
+            for tally in letters.tallies()
+            if arguments.dataflow in ("", tally.dataflow) and arguments.reason in tally.reason
+        ]
+        first = [letters.find(number) for number in wanted[:most]]
+        if not wanted:
+            print(_none(letters))
+            return Exit.OK
     head = ("dataflow", "reason", "letters", "tuples", "to run again")
     print("\n".join(laid_out(head, tallies[:most], right=[2, 3, 4])))
     if len(tallies) > most:  # a reason may tell of a value, and be of one tuple only
@@ -70,7 +76,17 @@ def _list(context: Context) -> Exit:
         print(f"... and {len(tallies) - most:,} more reasons, of {rest:,} letters")
     if first:
         print("", *_table(first), sep="\n")
+    if more := len(wanted) - len(first):
+        print(f"... and {more:,} more: -n {len(wanted)}, or --reason and --dataflow")
     return Exit.OK
+
+
+def _none(letters: "Letters") -> str:
+    """Say that no letter is meant, and of which dataflows there are any."""
+    known = sorted({tally.dataflow for tally in letters.tallies()})
+    if not known:
+        return "There are no dead letters."
+    return f"There is no such dead letter; there are some of {', '.join(known)}."
 
 
 def _show(context: Context) -> Exit:
@@ -117,9 +133,9 @@ def _drop(context: Context) -> Exit:
         wanted = _wanted(context, letters)
         first = [letters.find(number) for number in wanted[:LINES]]
         given_up = {other for number in wanted for other in letters.together(number)}
-    if not wanted:
-        print("There is no such dead letter.")
-        return Exit.OK
+        if not wanted:
+            print(_none(letters))
+            return Exit.OK
     if not arguments.yes:
         print("\n".join(_table(first)))
         what = f"drop {_counted(wanted)}"
@@ -273,10 +289,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", type=count, metavar="ID", help="which; `list` tells")
     parser.add_argument("--all", action="store_true", help="replay, drop: all instead of IDs")
     parser.add_argument(
-        "--reason", default="", metavar="TEXT", help="with --all: those whose reason holds TEXT"
+        "--reason",
+        default="",
+        metavar="TEXT",
+        help="list, or with --all: those whose reason holds TEXT",
     )
     parser.add_argument(
-        "--dataflow", default="", metavar="NAME", help="with --all: those of one dataflow"
+        "--dataflow", default="", metavar="NAME", help="list, or with --all: those of one dataflow"
     )
     parser.add_argument("--yes", action="store_true", help="drop: do not ask")
     parser.add_argument(
