@@ -110,7 +110,8 @@ class Access:
 
 
 def _denied(rights: Rights, action: int, table: str) -> AccessDenied | None:
-    if action in WRITES and table not in rights.writes:
+    changes_rows = action in WRITES and not table.startswith("sqlite_")
+    if changes_rows and table not in rights.writes:
         return AccessDenied(
             f"{rights.of} {WRITES[action]} {table}, which it does not declare",
             hint=f"A window is filled by tx.emit({table}, rows)."
@@ -123,7 +124,7 @@ def _denied(rights: Rights, action: int, table: str) -> AccessDenied | None:
             hint=f"Add the table to its declaration: reads=[..., {table}]. (A window is read by "
             "the procedure that fills it.)",
         )
-    if action in WRITES or action == sqlite3.SQLITE_READ or action in HARMLESS:
+    if changes_rows or action == sqlite3.SQLITE_READ or action in HARMLESS:
         return None
     return AccessDenied(
         f"{rights.of} runs a statement that is not a query or a change of rows",
