@@ -369,8 +369,8 @@ class Group:
             metrics.aborts[f"{self._name}.{unit}"] += aborts
         for unit, batches in self._given_up.items():
             metrics.dead_batches[f"{self._name}.{unit}"] += batches
-        if self._epoch is not None:
-            metrics.epochs[self._name] = self._epoch
+        if self._epoch is not None and rule_of(self._plan.dataflow.borders) != "count":
+            metrics.epochs[self._name] = self._epoch  # a number of rounds is no watermark
 
     def _now(self) -> str:
         return self._clock.now().isoformat()

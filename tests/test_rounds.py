@@ -117,6 +117,7 @@ def test_a_count_that_lingers_is_closed_short_and_never_cut_again(path: Path) ->
     trial.feed(s, [(0, n) for n in range(6, 9)])
     trial.core.drain()
     assert trial.seen() == [[1, 2, 3], [4, 5], [6, 7, 8]]
+    assert trial.core.metrics.epochs == {}  # a number of batches is no watermark
     trial.close()
 
 
