@@ -109,9 +109,8 @@ def _change(connection: sqlite3.Connection, plan: Plan, table: Table, held: str)
         f"table {table.name} is declared as ({table.columns.sql}), and the core holds ({held})",
         hint="New columns at the end that may be NULL or have a default come by themselves. For "
         f"anything else write how its rows come over: @{plan.dataflow.name}.migration("
-        f'{table.name}, was="{held}") on a function of tx that does tx.execute("INSERT INTO '
-        f'{table.name} SELECT ... FROM {table.name}_was"); or declare it as it was, or give the new '
-        "one another name.",
+        f'{table.name}, was="{held}") on a function of tx, which reads {table.name}_was and writes '
+        f"{table.name}; or declare it as it was, or give the new one another name.",
     )
 
 
