@@ -198,33 +198,32 @@ class Core:
             self._store.close()
 
     def _commit_group(self, flow: Flow) -> Committed | None:
-        replay_waits = self._replay_waits(flow)
-        if not (flow.is_amid_a_round or replay_waits or flow.round(0, flow.last)):
-            return None
-        began = time.perf_counter()
-        try:
-            with self._store.commit(Write.GROUP) as connection:
-                ledger.check_held(connection, self._fence)
-                group = Group(
-                    flow,
-                    self._store,
-                    self._settings,
-                    self._clock,
-                    self.metrics,
-                    self._letters_size,
-                )
-                group.run()
-                committed = group.write()
-        except TakenDown:
-            self.metrics.rollbacks += 1
-            return self._commit_group(flow)
-        except Passing:
-            self.metrics.rollbacks += 1
-            raise
-        group.become()
-        self._letters_size = group.letters_size
-        self.metrics.group(group.batches, time.perf_counter() - began)
-        return committed
+        while flow.is_amid_a_round or self._replay_waits(flow) or flow.round(0, flow.last):
+            began = time.perf_counter()
+            try:
+                with self._store.commit(Write.GROUP) as connection:
+                    ledger.check_held(connection, self._fence)
+                    group = Group(
+                        flow,
+                        self._store,
+                        self._settings,
+                        self._clock,
+                        self.metrics,
+                        self._letters_size,
+                    )
+                    group.run()
+                    committed = group.write()
+            except TakenDown:
+                self.metrics.rollbacks += 1
+            except Passing:
+                self.metrics.rollbacks += 1
+                raise
+            else:
+                group.become()
+                self._letters_size = group.letters_size
+                self.metrics.group(group.batches, time.perf_counter() - began)
+                return committed
+        return None
 
     def _replay_waits(self, flow: Flow) -> bool:
         if flow.queue:

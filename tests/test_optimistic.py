@@ -1,5 +1,6 @@
 """Optimistic groups: no savepoints while nothing fails; what fails is tried again with care."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,14 +68,14 @@ class Counted(Trial):
 
     def between(self, action: Callable[[], None]) -> None:
         """Do something once, when the next group has been taken down and runs again."""
-        once, commit_group = [action], self.core._commit_group
+        once, replay_waits = [action], self.core._replay_waits
 
-        def run(flow: Flow) -> Any:
+        def looks(flow: Flow) -> bool:
             if flow.failures and once:
                 once.pop()()
-            return commit_group(flow)
+            return replay_waits(flow)
 
-        self.core._commit_group = run  # type: ignore[method-assign]
+        self.core._replay_waits = looks  # type: ignore[method-assign]
 
 
 Make = Callable[..., Counted]
@@ -243,3 +244,21 @@ def test_a_replay_that_comes_or_goes_meanwhile_is_charged_to_nobody(make: Make, 
     assert trial.numbers()[CAREFUL_GROUPS:] == ([51, 53] if drop else [1, 51, 53])
     assert trial.ran[52] == 1
     assert trial.reasons() == ["procedure counted.keep aborts: 52 is bad"]
+
+
+def test_a_batch_may_be_tried_as_often_as_one_likes(tmp_path: Path) -> None:
+    """Each attempt that ends its transaction by itself takes the whole group with it."""
+    flow = Dataflow("stubborn")
+    source = flow.stream("source", N, batches=by_punctuation())
+    kept = flow.table("kept", "n INTEGER PRIMARY KEY ON CONFLICT ROLLBACK", rows=[(1,)])
+
+    def insert(tx: Transaction, batch: Batch) -> None:
+        tx.execute("INSERT INTO kept VALUES (1)")
+
+    flow.procedure(takes=source, writes=[kept])(named("insert", insert))
+    attempts = 2 * sys.getrecursionlimit()
+    trial = Trial(core_path(tmp_path), flow, attempts_max=attempts)
+    trial.run(source, [(1,)])
+    (letter,) = trial.letters()
+    assert letter.attempts == attempts
+    trial.close()
