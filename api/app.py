@@ -66,8 +66,8 @@ class QueryOut(BaseModel):
     columns: list[ColumnOut]
     rows: list[list[Any]]
     as_of: dict[str, int] = Field(
-        description="The batch of each dataflow that it is as of; of one with partitions, the batch "
-        "of each: `bank[0]`, `bank[1]`."
+        description="The batch of each dataflow that it is as of; of one with partitions, the "
+        "batch of each: `bank[0]`, `bank[1]`."
     )
     freshness: Freshness
 

@@ -78,7 +78,8 @@ def reading(paths: Sequence[Path]) -> Iterator[Letters]:
 
 @contextmanager
 def changing(paths: Sequence[Path], settings: Settings, crash: CrashPoints) -> Iterator[Letters]:
-    """Give the dead letters of some cores, to replay or drop some: a transaction in each.
+    """Give the dead letters of some cores, to replay or drop some: a transaction in each, which
+    commit one after the other; what is refused changes none of them.
 
     The engine finds in their tables what is to run again, and takes it out as it does so.
     """

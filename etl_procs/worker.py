@@ -36,7 +36,9 @@ from headrace.errors import Exit, HeadraceError
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-"""How soon a dead letter that another process asks to replay is seen in a quiet core."""
+"""How soon a dead letter that is to run again is seen in a quiet core, and how often positions are
+moved on past what is others'.
+"""
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 10.0
 
 
@@ -60,6 +62,7 @@ class Worker:
         self._inbox = inbox
         self._say = say
         self._stopping = False
+        self._moves_on_at = 0.0
         self._owed: list[Stream] = []
         """The streams whose tuples were taken in, and nothing was said of room."""
 
@@ -69,8 +72,9 @@ class Worker:
         while not self._stopping:
             try:
                 committed = self._core.commit_next()
-                if committed is None:
+                if self._clock.monotonic() >= self._moves_on_at:
                     self._core.move_on()
+                    self._moves_on_at = self._clock.monotonic() + LOOK_EVERY_S
             except Passing as error:
                 log.warning("trying again in %.1f s: %s", backoff_s, error)
                 self._hear(backoff_s)
@@ -134,7 +138,8 @@ def main(descriptor: int) -> None:
     """Run one partition, as the process at the other end of a socket says."""
     connection = Connection(descriptor)
     start: Start = connection.recv()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the engine too, which says Stop
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the engine is told to end, too, and says Stop
     telemetry.start_logging(f"engine.{start.partition}")
     try:
         _run(connection, start)

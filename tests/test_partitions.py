@@ -538,3 +538,15 @@ def test_the_commands_show_all_partitions(
     assert re.search(r"^bank\[0\] +1 ", shown, re.MULTILINE)
     assert re.search(r"^bank\[1\] +1 ", shown, re.MULTILINE)
     assert "core 0: no engine measures now" in shown, "it runs under no engine's lock"
+
+
+def test_a_signal_to_all_processes_ends_the_workers_in_order(tmp_path: Path) -> None:
+    """As a service manager ends all of a group at once: only the engine heeds it."""
+    made = Running(tmp_path)
+    made.start()
+    for pid in made.pids():
+        os.kill(pid, signal.SIGTERM)
+    made.take([(LEFT, 1), (RIGHT, 1)])
+    made.until(lambda: made.seen() == {0: 2})
+    made.partitions.stop()
+    assert made.failures == []
