@@ -1,5 +1,6 @@
 """The backlog of one border stream: records by epoch, of which batches are taken."""
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -77,7 +78,7 @@ _Segment = tuple[int, int, _Piece, int]
 """Consecutive records of a partition in one epoch: epoch, partition, they, the next offset."""
 
 
-class Backlog:
+class Backlog(ABC):
     """What waits on one border stream: in each of its lanes, segments whose epochs never fall.
 
     A lane is a partition, or all of them together. A batch is what the lanes have in its epoch.
@@ -197,9 +198,9 @@ class Backlog:
         """Take out what this rule cannot take; it is undecodable then."""
         return new
 
+    @abstractmethod
     def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
         """Give what came as segments, and move what the lanes have reached."""
-        raise NotImplementedError
 
 
 class Counted(Backlog):
