@@ -29,6 +29,11 @@ FITTING = {
     Type.REAL: ("BIGINT", "DOUBLE", "DECIMAL%"),
     Type.TEXT: ("STRING",),
 }
+NEEDED = {
+    Type.INTEGER: "INTEGER (64 bits, no point, no exponent)",  # Spark writes 5.0 as 5
+    Type.REAL: "REAL",
+    Type.TEXT: "TEXT",
+}
 VARIANT_TYPES = {Type.INTEGER: "bigint", Type.REAL: "double", Type.TEXT: "string"}
 
 
@@ -84,7 +89,7 @@ def _reason_of_column(column: Column) -> Expression:
     reason = F.when(
         ~absent & ~fits,
         F.concat(
-            F.lit(f"{column.name} is no {column.type.value}: "),
+            F.lit(f"{column.name} is no {NEEDED[column.type]}: "),
             F.substring(F.to_json(field), 1, SHOWN_CHARACTERS),
         ),
     )
