@@ -136,11 +136,10 @@ def dataflow(accounts: int, batch: int) -> Dataflow:
 
     @flow.procedure(takes=transfers, writes=[table])
     def transfer(tx: Transaction, batch: Batch) -> None:
-        for row in batch.rows():
-            source, target, amount = row["source"], row["target"], row["amount"]
+        for index, (source, target, amount) in enumerate(batch.tuples):
             (held,) = tx.query(BALANCE, (source,))
             if held["balance"] < amount:
-                tx.reject(row, "the account does not hold as much")
+                tx.reject(batch.row(index), "the account does not hold as much")
             else:
                 tx.execute(TAKE, (amount, source))
                 tx.execute(GIVE, (amount, target))

@@ -133,6 +133,13 @@ class Batch:
             rows.append(row)
         return rows
 
+    def row(self, index: int) -> Row:
+        """Give one tuple by column name, as to reject it; for those who work with the others."""
+        row = Row(zip(self.stream.columns.names, self._held()[index], strict=True))
+        row.index = index
+        row.batch = self
+        return row
+
     def with_more(self, more: "Batch") -> "Batch":
         """Give its tuples and, after them, those of another one."""
 

@@ -376,3 +376,15 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(shop: Shop) -> None:
     shop.core.drain()
     assert [n for n, _ in shop.kept()] == list(range(1, 100))
     assert shop.letters() == []
+
+
+def test_a_tuple_may_be_rejected_by_its_place(shop: Shop) -> None:
+    def picky(tx: Transaction, batch: Batch) -> None:
+        for index, (id_, _) in enumerate(batch.tuples):
+            if id_ == 2:
+                tx.reject(batch.row(index), "two is too many")
+
+    shop.body = picky
+    shop.sell((1, "a"), (2, "b"))
+    (letter,) = shop.letters()
+    assert (letter.reason, letter.fields) == ("two is too many", '[2, "b"]')
