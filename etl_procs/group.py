@@ -76,6 +76,7 @@ class Group:
         # What ends transactions by itself is kept apart, so that it cannot do it to others again.
         self._batches_max = 1 if flow.apart else settings.group_batches_max
         self._bytes_max = settings.group_mb_max * MB
+        self._batch_bytes_max = settings.batch_mb_max * MB
         self.done = dict(flow.done)
         self.last = flow.last
         self.pending = flow.pending
@@ -135,20 +136,19 @@ class Group:
         self._next()
         self._begun += 1
         self._round = self._flow.begun + self._begun
-        for taken in round_.inputs:
-            batch = taken.batch
+        for batch, undecoded, positions, size in round_.inputs:
             batch.id = self.last  # it may have been cut before dead letters took an id
             stream = batch.stream
             self._held[stream.name] = batch
             self._tuples += len(batch)
-            self._positions[stream.name].update(taken.positions)
-            if taken.undecoded is not None:
-                self._letters.add_undecoded(stream, self.last, taken.undecoded, self._now())
-                self._count_dead(taken.undecoded.num_rows, taken.undecoded.nbytes)
-            self._bytes += taken.size
-            if taken.size > self._settings.batch_mb_max * MB:
+            self._positions[stream.name].update(positions)
+            if undecoded is not None:
+                self._letters.add_undecoded(stream, self.last, undecoded, self._now())
+                self._count_dead(undecoded.num_rows, undecoded.nbytes)
+            self._bytes += size
+            if size > self._batch_bytes_max:
                 raise CoreError(
-                    f"batch {self.last} of {stream.topic} has {taken.size // MB} MB",
+                    f"batch {self.last} of {stream.topic} has {size // MB} MB",
                     hint="Cut finer batches, or raise core.batch_mb_max "
                     f"(now {self._settings.batch_mb_max}).",
                 )
@@ -190,7 +190,7 @@ class Group:
         execution = do(unit, batch, self._inputs(unit, batch))
         for procedure in unit.procedures:
             self.done[procedure.name] = batch
-        if execution is not None:
+        if execution is not None and (execution.given or execution.staged or execution.rejected):
             self._keep(execution)
         began, self._moment = self._moment, self._clock.monotonic()
         self._took[unit.name].append(self._moment - began)

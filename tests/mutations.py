@@ -46,8 +46,8 @@ MUTATIONS = [
     Mutation(
         "positions are committed before the effects",
         "group.py",
-        "self._positions[stream.name].update(taken.positions)",
-        "ledger.move_positions(self._connection, self._name, {stream.name: taken.positions}); "
+        "self._positions[stream.name].update(positions)",
+        "ledger.move_positions(self._connection, self._name, {stream.name: positions}); "
         "self._connection.execute('COMMIT'); self._connection.execute('BEGIN IMMEDIATE')",
     ),
     Mutation(
