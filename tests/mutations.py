@@ -124,7 +124,7 @@ MUTATIONS = [
     Mutation(
         "what does not decode is passed over",
         "group.py",
-        "if taken.undecoded is not None:",
+        "if undecoded is not None:",
         "if False:",
     ),
     Mutation(
