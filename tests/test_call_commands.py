@@ -238,6 +238,8 @@ def test_a_wrong_statement_says_what_is_wrong_with_it(
 
 def test_a_long_statement_ends_with_ctrl_c(made: Till) -> None:
     counting = f"SELECT count(*) FROM ({SERIES.format(end='')})"
+    # In the background of a shell it is ignored, and a child would go on to ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     started = subprocess.Popen(
         [sys.executable, "-m", "headrace.cli", "core", counting, "--home", str(made.home)],
         cwd=till.FILE.parent,
@@ -245,6 +247,7 @@ def test_a_long_statement_ends_with_ctrl_c(made: Till) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
+    signal.signal(signal.SIGINT, before)
     try:
         opened = Path(f"/proc/{started.pid}/fd")
         core = str(made.path.resolve())
