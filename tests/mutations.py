@@ -88,6 +88,7 @@ MUTATIONS = [
         "windows.py",
         "cursor.execute(self._enter, (oldest, end))\n",
         "cursor.execute(self._enter, (end - min(self._size, self._slide), end))\n",
+        ("test_windows.py",),
     ),
     Mutation(
         "what failed is not rolled back",
