@@ -25,8 +25,22 @@ CREATE TABLE IF NOT EXISTS headrace.ledger (
     CHECK ((core IS NULL) = (batch = 0))
 )"""
 
+# Dataflows had no partitions at first: all that a row of theirs says is of partition 0.
+DIVIDE: LiteralString = """\
+DO $$ BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_attribute
+        WHERE attrelid = 'headrace.ledger'::regclass AND attname = 'partition'
+    ) THEN
+        ALTER TABLE headrace.ledger ADD COLUMN partition integer NOT NULL DEFAULT 0;
+        ALTER TABLE headrace.ledger
+            DROP CONSTRAINT ledger_pkey, ADD PRIMARY KEY (dataflow, partition);
+    END IF;
+END $$"""
+
 ENTER: LiteralString = """\
-INSERT INTO headrace.ledger VALUES (%(dataflow)s, %(partition)s, NULL, 0, 0, now())
+INSERT INTO headrace.ledger (dataflow, partition, core, batch, rows, moved_at)
+VALUES (%(dataflow)s, %(partition)s, NULL, 0, 0, now())
 ON CONFLICT DO NOTHING"""
 
 LOCK: LiteralString = """\
@@ -64,6 +78,7 @@ def create(connection: psycopg.Connection[Any]) -> None:
     """Make the ledger where there is none."""
     connection.execute(CREATE_SCHEMA)
     connection.execute(CREATE_TABLE)
+    connection.execute(DIVIDE)
 
 
 def enter(connection: psycopg.Connection[Any], dataflow: str, partition: int) -> None:

@@ -437,3 +437,19 @@ def test_the_pusher_hands_what_will_not_pass_to_its_owner(
     assert watched.failed.wait(10)
     assert isinstance(watched.failure, Refused)
     assert watched.pusher.stop(timeout_s=10)
+
+
+def test_a_ledger_from_before_there_were_partitions_goes_on(
+    store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell((1, 1.0, None))
+    store.push(connection)
+    connection.execute(
+        "ALTER TABLE headrace.ledger DROP COLUMN partition, ADD PRIMARY KEY (dataflow)"
+    )
+    for _ in range(2):
+        warehouse.prepare(connection, shop.flow)
+    store.sell((2, 2.0, None))
+    store.push(connection)
+    assert rows(connection, "SELECT id FROM shop.sales ORDER BY id") == [(1,), (2,)]
+    assert ledger.read(connection, ["shop"])["shop", 0].batch == 2
