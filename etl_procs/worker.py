@@ -3,9 +3,9 @@
     python -m etl_procs.worker DESCRIPTOR
 
 The engine starts it, talks to it over a socket, and ends with it. It takes tuples in at any time
-and says when it has room for more. What may pass by itself - a full disk, a lock, full dead
-letters - is waited for, visibly; anything else is told, and ends it. When the engine is gone, so
-is the worker, at once: what it was about to commit is in Kafka still.
+and says when it has room for more. Once it runs, what may pass by itself - a full disk, a lock,
+full dead letters - is waited for, visibly; anything else is told, and ends it. When the engine is
+gone, so is the worker, at once: what it was about to commit is in Kafka still.
 """
 
 import logging
