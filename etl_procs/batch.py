@@ -25,6 +25,33 @@ ARRIVAL = pa.schema(
 bytes as they came, why it could not be decoded (null when it could), and, if it is no tuple but a
 punctuation, the id of the batch that it ends."""
 
+INDEX_BITS = 20
+LAST = (1 << INDEX_BITS) - 1
+"""The index of the last tuple of a record, and of the only one: the place after it is the next
+record's."""
+TUPLES_OF_A_RECORD_MAX = LAST
+
+FINISHED = 2**62
+"""The mark after which nothing comes in a partition."""
+NOTHING = -(2**63)
+"""The mark of what is no tuple, and ends nothing."""
+
+
+def place_of(offset: int, index: int = LAST) -> int:
+    """Make one number of where a tuple is in its partition: its record, and its index there."""
+    return offset << INDEX_BITS | index
+
+
+def offset_of(place: int) -> int:
+    """Tell the record of a place."""
+    return place >> INDEX_BITS
+
+
+def index_of(place: int) -> int:
+    """Tell the index of a place in its record."""
+    return place & LAST
+
+
 Tuple = tuple[Value, ...]
 
 

@@ -22,6 +22,7 @@ from etl_procs.model import (
     Window,
 )
 from etl_procs.rules import ByInterval, Extent, LastInterval, Rule, Value
+from etl_procs.wire import Format, Wire
 from headrace.errors import DefinitionError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,6 +31,7 @@ Some: TypeAlias = T | Sequence[T]
 
 DEFERRED = re.compile(r"\bINITIALLY\s+DEFERRED\b", re.IGNORECASE)
 PARTITIONS_MAX = 64
+DEFAULT_WIRE = Wire()
 
 
 @dataclass(slots=True)
@@ -63,12 +65,21 @@ class Dataflow:
             )
 
     def stream(
-        self, name: str, columns: str, *, batches: Rule | None = None, key: str = ""
+        self,
+        name: str,
+        columns: str,
+        *,
+        batches: Rule | None = None,
+        key: str = "",
+        order: str = "",
+        wire: Wire | Format = DEFAULT_WIRE,
     ) -> Stream:
         """Declare a stream; `columns` as in CREATE TABLE.
 
         One that comes from outside needs a rule for its `batches`, and where the dataflow runs on
         several partitions, the column that is its `key`; one that a procedure gives has neither.
+        From outside, the tuples of a batch may come in the `order` of a column, and are written in
+        Kafka as its `wire` says: by itself, one JSON object each.
         """
         of = self._new("stream", name, self.streams)
         parsed = parse_tuple(columns, of)
@@ -78,7 +89,12 @@ class Dataflow:
             check_event_time(of, batches.column, parsed)
         if key:
             check_key(of, key, parsed)
-        made = Stream(self.name, name, parsed, batches, key)
+        if order:
+            column_of(of, order, parsed)
+        (format_,) = things(of, "is written as", [wire], Wire | Format)
+        how = format_ if isinstance(format_, Wire) else Wire(format_)
+        how.check(of, parsed)
+        made = Stream(self.name, name, parsed, batches, key, order, how)
         self.streams[name] = made
         return made
 

@@ -4,11 +4,12 @@ Users make them through `Dataflow`, which checks them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from etl_procs.columns import Columns
 from etl_procs.rules import Extent, Rule, Value
+from etl_procs.wire import Wire
 
 Body = Callable[..., Any]
 
@@ -40,6 +41,9 @@ class Stream(_Named):
     batches: Rule | None = None
     key: str = ""
     """The column by which a border stream's tuples are divided among the partitions."""
+    order: str = ""
+    """The column by which the tuples of one batch are ordered; otherwise, as they came."""
+    wire: Wire = field(default_factory=Wire, hash=False)
 
     @property
     def topic(self) -> str:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from etl_procs.batch import MARK, OFFSET, PARTITION, REASON, VALUE
 from etl_procs.columns import Column, Type
 from etl_procs.model import Stream
-from ingest.topics import PUNCTUATION
+from ingest.records import PUNCTUATION
 
 TEXT, DOCUMENT = "_text", "_document"
 

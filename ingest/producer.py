@@ -7,7 +7,8 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from headrace.errors import HeadraceError
-from ingest.topics import PUNCTUATION, Topic, translated
+from ingest.records import PUNCTUATION
+from ingest.topics import Topic, translated
 
 RECORD_BYTES_MAX = 16 * 2**20
 """What the local broker takes, too."""

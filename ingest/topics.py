@@ -13,9 +13,6 @@ from headrace.errors import NotRunning
 
 log = logging.getLogger(__name__)
 
-PUNCTUATION = "punctuation"
-"""The header of a record that is no tuple but ends a batch: its value is the batch's id."""
-
 REQUEST_TIMEOUT_MS = 10_000
 PROBE_TIMEOUT_MS = 2_000
 

@@ -1,0 +1,220 @@
+"""The wire: how a border stream's tuples are written in its Kafka topic, and come there.
+
+All of it is values. `ingest` reads and writes by them; docs/wire-format.md says what the bytes are.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from typing import Any
+
+from etl_procs.columns import Columns, Type
+from headrace.errors import DefinitionError
+
+PARTITIONS_MAX = 1_000
+
+
+class Unknown(Enum):
+    """What becomes of fields that are no column. A column's name in its place keeps them there."""
+
+    IGNORE = "ignore"
+    """They are passed over."""
+    REJECT = "reject"
+    """Their tuple is a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A tuple is a JSON object, whose keys are the columns' names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delimited:
+    """A tuple is a line of fields in the order of the columns, with `separator` between them.
+
+    With a `quote`, a field may stand between two of it, and hold separators and line ends; a quote
+    within is written twice. A field that is `null`, and not quoted, is NULL; with None, none is.
+    Files with a `header` begin with the fields' names, in whatever order.
+    """
+
+    separator: str
+    _: KW_ONLY
+    quote: str = ""
+    null: str | None = ""
+    header: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.separator, str) or not 1 <= len(self.separator) <= 8:
+            _refuse(f"delimited: the separator is {self.separator!r}", "Give 1 to 8 characters.")
+        if not isinstance(self.quote, str) or len(self.quote.encode()) > 1:
+            _refuse(f"delimited: the quote is {self.quote!r}", "Give one ASCII character; or none.")
+        if set(self.separator + self.quote) & set("\r\n\0\x1e") or self.quote in (
+            *self.separator,
+            "\\",
+        ):
+            _refuse(
+                f"delimited: separator {self.separator!r}, quote {self.quote!r} cannot be told "
+                "apart from the text",
+                "Leave out line ends, NUL, \\x1e, and a quote that is in the separator.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWidth:
+    """A tuple is a line of fields, each of so many characters: one width for each column, in order.
+
+    A width below 0 passes over as many characters. Spaces around a field are no part of it, and a
+    field of spaces is NULL. The last fields may be cut short, or missing.
+    """
+
+    widths: tuple[int, ...]
+
+    def __init__(self, *widths: int) -> None:
+        object.__setattr__(self, "widths", widths)
+        if not widths or not all(type(w) is int and 0 < abs(w) <= 1_000_000 for w in widths):
+            _refuse(f"fixed_width: the widths are {widths!r}", "Give whole numbers other than 0.")
+
+
+@dataclass(frozen=True, slots=True)
+class Xml:
+    """A tuple is an element called `record` with all that is in it, somewhere in a document.
+
+    A column is found at its path from there: `Name/First`, `@id`, `Customer/@id`; without a path,
+    in the child element of its own name. An absent element is NULL; an empty one is the empty text,
+    which for a number is NULL too.
+    """
+
+    record: str
+    paths: Mapping[str, str] = field(default_factory=dict)
+
+    def __init__(self, record: str, /, **paths: str) -> None:
+        object.__setattr__(self, "record", record)
+        object.__setattr__(self, "paths", paths)
+        for path in (record, *paths.values()):
+            *elements, last = path.split("/")
+            names = [*elements, last.removeprefix("@") if path is not record else last]
+            if not all(_is_xml_name(name) for name in names):
+                _refuse(f"xml: {path!r} is no path", "Write it as in Customer/Name or @id.")
+
+
+@dataclass(frozen=True, slots=True)
+class Avro:
+    """A tuple is an Avro datum of a record, written by `schema` (JSON); its fields are columns."""
+
+    schema: str
+
+    def __post_init__(self) -> None:
+        try:
+            parsed = json.loads(self.schema)
+        except (ValueError, TypeError) as error:
+            _refuse(f"avro: the schema is no JSON: {error}", "Give the text of an .avsc file.")
+        if not isinstance(parsed, dict) or parsed.get("type") != "record":
+            _refuse("avro: the schema is not that of a record", "Give one of type record.")
+
+
+Format = Json | Delimited | FixedWidth | Xml | Avro
+delimited, fixed_width, xml, avro = Delimited, FixedWidth, Xml, Avro
+
+
+class Route(Enum):
+    """Which partition of its topic a tuple goes to. A column's name in its place: that of its key.
+
+    A number in its place names the partition.
+    """
+
+    SOURCE = "source"
+    """All tuples of a source go to one, in their order."""
+    SPREAD = "spread"
+    """A source's frames go to all in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Smooths a column: the mean of the `last` values, for each value of the column `by`."""
+
+    column: str
+    _: KW_ONLY
+    last: int
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Thins a column out: a tuple is sent if its value is `least` away from the last that was."""
+
+    column: str
+    _: KW_ONLY
+    least: float
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """What the collector does near the source, before the wire, in this order.
+
+    `rename` gives fields new names: `rename={"the old": "the new"}`. `keep` keeps these fields and
+    no others, and `drop` all but these. `where` is asked with the texts of a tuple's fields, and
+    says whether it is sent. `smooth` is applied last.
+    """
+
+    _: KW_ONLY
+    columns: tuple[str, ...] = ()
+    """The fields of the source, where neither a header nor the tuples name them."""
+    rename: Mapping[str, str] = field(default_factory=dict)
+    keep: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    where: Callable[[Mapping[str, Any]], bool] | None = None
+    smooth: tuple[Mean | Changed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How the tuples of a border stream are written in its topic, and come there."""
+
+    format: Format = field(default_factory=Json)
+    _: KW_ONLY
+    unknown: Unknown | str = Unknown.IGNORE
+    time: str = ""
+    """The INTEGER column that is taken from the record's header `time`."""
+    route: Route | str | int = Route.SOURCE
+    clean: Clean | None = None
+    partitions: int | None = None
+    """Of the topic, when it is created; `broker.topic_partitions` otherwise."""
+    retention_h: float | None = None
+    """How long the topic keeps records, when it is created; as the broker does otherwise."""
+
+    def check(self, of: str, columns: Columns) -> None:
+        """Refuse what does not fit the columns of a stream."""
+        types = {column.name: column.type for column in columns.columns}
+        for what, name, type_ in [
+            ("keeps unknown fields", self.unknown, Type.TEXT),
+            ("takes the time of the header", self.time, Type.INTEGER),
+            ("is routed", self.route, None),
+        ]:
+            if isinstance(name, str) and name and type_ not in (None, types.get(name)):
+                _refuse(
+                    f"{of} {what} in {name}, which is no {type_.value if type_ else ''} column",
+                    f"Declare {name} {type_.value if type_ else ''}, or name another.",
+                )
+        if isinstance(self.route, str) and self.route not in types:
+            _refuse(f"{of} is routed by {self.route}, which is no column of it", "Name one.")
+        for name, number in (("partitions", self.partitions), ("retention_h", self.retention_h)):
+            if number is not None and not 0 < number <= (PARTITIONS_MAX if name[0] == "p" else 1e9):
+                _refuse(f"{of}: {name} is {number!r}", "Give a number above 0.")
+        if isinstance(self.format, FixedWidth):
+            given = sum(width > 0 for width in self.format.widths)
+            needed = len([n for n in columns.names if n not in (self.time, self.unknown)])
+            if given != needed:
+                _refuse(f"{of} has {needed} columns, and {given} widths", "Give each a width.")
+        if isinstance(self.format, Xml) and self.format.paths.keys() - types.keys():
+            lost = ", ".join(self.format.paths.keys() - types.keys())
+            _refuse(f"{of} has paths for {lost}, which are no columns of it", "Leave them out.")
+
+
+def _is_xml_name(name: str) -> bool:
+    return bool(name) and all(c.isalnum() or c in "_-.:" for c in name)
+
+
+def _refuse(what: str, hint: str) -> None:
+    raise DefinitionError(what, hint=hint)
