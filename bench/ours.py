@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bench.bare import GROUP_BATCHES
 from etl_procs import ledger
-from etl_procs.batch import ARRIVAL, Arrived
+from etl_procs.batch import ARRIVAL, Arrived, place_of
 from etl_procs.calls import Caller
 from etl_procs.core import Core
 from etl_procs.dataflow import Dataflow
@@ -99,11 +99,14 @@ def _arrivals(
     for start in range(0, len(rows), ARRIVE_ROWS):
         some = rows[start : start + ARRIVE_ROWS]
         offsets = range(first_offset + start, first_offset + start + len(some))
+        places = [place_of(offset) for offset in offsets]
         nothing = [None] * len(some)
         columns = [
             [0] * len(some),
-            offsets,
+            places,
             [repr(row).encode() for row in some],
+            nothing,
+            nothing,
             nothing,
             nothing,
             *zip(*some, strict=True),

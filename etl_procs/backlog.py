@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from etl_procs.batch import (
     ARRIVAL,
     MARK,
-    OFFSET,
     PARTITION,
+    PLACE,
     REASON,
     Arrived,
     Batch,
@@ -51,7 +51,7 @@ class _Chunk:
         self.cuts = 1
         """Into how many pieces it will be cut, about."""
         self.runs = runs_of(records[PARTITION])
-        self.offsets = _integers(records[OFFSET])
+        self.places = _integers(records[PLACE])
         is_bad = records[REASON].is_valid()
         self.bad_at: list[int] = pc.indices_nonzero(is_bad).to_pylist()
         self.bad: pa.Table = records.select(ARRIVAL.names).filter(is_bad) if self.bad_at else None
@@ -61,7 +61,7 @@ class _Chunk:
 
     def segment(self, epoch: int, partition: int, start: int, end: int) -> "_Segment":
         """Put records of one partition into an epoch."""
-        return epoch, partition, (self, start, end), self.offsets[end - 1] + 1
+        return epoch, partition, (self, start, end), self.places[end - 1] + 1
 
     def tuples(self, start: int, end: int) -> list[Tuple]:
         """Give decoded tuples; where pieces are small, they are made once for all of them."""
@@ -75,7 +75,7 @@ class _Chunk:
 _Piece = tuple[_Chunk, int, int]
 """Consecutive records of a chunk: from, to."""
 _Segment = tuple[int, int, _Piece, int]
-"""Consecutive records of a partition in one epoch: epoch, partition, they, the next offset."""
+"""Consecutive records of a partition in one epoch: epoch, partition, they, the next place."""
 
 
 class Backlog(ABC):
@@ -108,9 +108,9 @@ class Backlog(ABC):
     def add(self, arrived: Arrived, now: float) -> None:
         """Keep what is new."""
         new = self._sane(arrived.after(self._seen).tuples.combine_chunks())
-        runs, offsets = runs_of(new[PARTITION]), _integers(new[OFFSET])
-        self._check(runs, new[OFFSET])
-        self._seen.update({partition: offsets[end - 1] + 1 for partition, _, end in runs})
+        runs, places = runs_of(new[PARTITION]), _integers(new[PLACE])
+        self._check(runs, new[PLACE])
+        self._seen.update({partition: places[end - 1] + 1 for partition, _, end in runs})
         for partition, through in arrived.through.items():
             if through > self._seen.get(partition, 0):
                 self._seen[partition] = self._passed[partition] = through
@@ -184,9 +184,9 @@ class Backlog(ABC):
         undecoded = pa.concat_tables(bad) if bad else None
         return Input(batch_of(self.stream, id, pieces, filled), undecoded, positions, int(size))
 
-    def _check(self, runs: list[tuple[int, int, int]], offsets: pa.ChunkedArray) -> None:
+    def _check(self, runs: list[tuple[int, int, int]], places: pa.ChunkedArray) -> None:
         for partition, start, end in runs:
-            steps = pc.pairwise_diff(offsets.slice(start, end - start).combine_chunks())
+            steps = pc.pairwise_diff(places.slice(start, end - start).combine_chunks())
             assert end - start == 1 or pc.min(steps).as_py() > 0, "a record is there twice"
             if partition not in self._lanes and ALL not in self._lanes:
                 raise CoreError(
@@ -234,7 +234,7 @@ class Timed(Backlog):
 
     def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
         assert isinstance(self.stream.batches, ByInterval)
-        times, offsets = epochs_of(new, self.stream.batches), _integers(new[OFFSET])
+        times, places = epochs_of(new, self.stream.batches), _integers(new[PLACE])
         epochs = pc.coalesce(new[MARK].combine_chunks(), times)
         marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()
         for partition, run_start, run_end in runs_of(new[PARTITION]):
@@ -243,7 +243,7 @@ class Timed(Backlog):
             for epoch, first, after in runs_of(rising):
                 start, end = run_start + first, run_start + after
                 piece = chunk, start - bisect_left(marked, start), end - bisect_left(marked, end)
-                yield epoch, partition, piece, offsets[end - 1] + 1
+                yield epoch, partition, piece, places[end - 1] + 1
                 self.reached[partition] = epoch
 
 
@@ -285,12 +285,12 @@ class Marked(Backlog):
             first, after = bisect_left(marked, run_start), bisect_left(marked, run_end)
             start = run_start - first  # in the chunk, which has no punctuations
             for nth in range(first, after):
-                mark, offset = new[MARK][marked[nth]].as_py(), new[OFFSET][marked[nth]].as_py()
+                mark, place = new[MARK][marked[nth]].as_py(), new[PLACE][marked[nth]].as_py()
                 end = marked[nth] - nth
                 if mark >= epoch:  # a lower one is a repeat
                     if end > start:
                         yield chunk.segment(epoch, partition, start, end)
-                    yield mark, partition, (chunk, end, end), offset + 1
+                    yield mark, partition, (chunk, end, end), place + 1
                     epoch, start = mark + 1, end
             end = run_end - after
             if end > start:

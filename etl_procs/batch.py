@@ -10,20 +10,23 @@ import pyarrow.compute as pc
 from etl_procs.model import Stream
 from etl_procs.rules import Value
 
-PARTITION, OFFSET, VALUE, REASON, MARK = "_partition", "_offset", "_value", "_reason", "_mark"
+PARTITION, PLACE, VALUE, REASON, MARK = "_partition", "_place", "_value", "_reason", "_mark"
+SOURCE, SEQ = "_source", "_seq"
 
 ARRIVAL = pa.schema(
     [
         pa.field(PARTITION, pa.int32(), nullable=False),
-        pa.field(OFFSET, pa.int64(), nullable=False),
+        pa.field(PLACE, pa.int64(), nullable=False),
         pa.field(VALUE, pa.binary()),
         pa.field(REASON, pa.string()),
         pa.field(MARK, pa.int64()),
+        pa.field(SOURCE, pa.string()),
+        pa.field(SEQ, pa.int64()),
     ]
 )
-"""What ingest puts before a stream's own columns: the record's position in the stream's topic, its
-bytes as they came, why it could not be decoded (null when it could), and, if it is no tuple but a
-punctuation, the id of the batch that it ends."""
+"""What ingest puts before a stream's own columns: the tuple's partition and place in the stream's
+topic, its bytes as they came, why it could not be decoded (null when it could), if it is no tuple
+but a punctuation, what that ends, and if its producer said so, its source and its number there."""
 
 INDEX_BITS = 20
 LAST = (1 << INDEX_BITS) - 1
@@ -71,22 +74,22 @@ class Arrived:
     stream: Stream
     tuples: pa.Table
     through: Mapping[int, int] = field(default_factory=dict)
-    """How far the log was read, whosever the records are: the next offset of each partition."""
+    """How far the log was read, whosever the tuples are: the next place in each partition."""
 
     def __post_init__(self) -> None:
         expected = [*ARRIVAL.names, *self.stream.columns.names]
         assert self.tuples.column_names == expected, (self.tuples.column_names, expected)
 
     def after(self, positions: Mapping[int, int]) -> "Arrived":
-        """Leave out what lies before `positions` (the next offset of each partition), and order
+        """Leave out what lies before `positions` (the next place in each partition), and order
         the rest by position.
         """
-        partitions, offsets = self.tuples[PARTITION], self.tuples[OFFSET]
-        keep = pa.chunked_array([pa.repeat(True, len(offsets))])
-        for partition, next_offset in positions.items():
-            done = pc.and_(pc.equal(partitions, partition), pc.less(offsets, next_offset))
+        partitions, places = self.tuples[PARTITION], self.tuples[PLACE]
+        keep = pa.chunked_array([pa.repeat(True, len(places))])
+        for partition, next_place in positions.items():
+            done = pc.and_(pc.equal(partitions, partition), pc.less(places, next_place))
             keep = pc.and_not(keep, done)
-        order = [(PARTITION, "ascending"), (OFFSET, "ascending")]
+        order = [(PARTITION, "ascending"), (PLACE, "ascending")]
         return Arrived(self.stream, self.tuples.filter(keep).sort_by(order), self.through)
 
 
@@ -94,7 +97,7 @@ class Position(NamedTuple):
     """Where a tuple came from: its place in Kafka, and its bytes."""
 
     partition: int
-    offset: int
+    place: int
     value: bytes | None
 
 
@@ -188,7 +191,7 @@ class Input(NamedTuple):
     undecoded: pa.Table | None
     """The records that could not be decoded, with the columns of ARRIVAL."""
     positions: Mapping[int, int]
-    """The next offset of each partition that it moves."""
+    """The next place in each partition that it moves."""
     size: int = 0
     """The bytes of its records, about."""
 

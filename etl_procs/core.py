@@ -5,7 +5,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from importlib.resources import files
 from pathlib import Path
 
 from etl_procs import evolution, ledger, pending
@@ -72,13 +71,11 @@ class Core:
         Definitions under which something would be lost are refused. `agreed` is told before that
         is committed; if it raises, nothing has changed.
         """
-        statements = files("etl_procs").joinpath("schema.sql").read_text(encoding="utf-8")
         said: list[str] = []
         plans = {dataflow.name: Plan(dataflow) for dataflow in dataflows}
         store = self._store
         with self._lock, store.without_references(), store.commit(Write.OPEN) as connection:
-            for statement in statements.split(";\n"):
-                connection.execute(statement)
+            evolution.make_schema(connection)
             if connection.execute("SELECT 1 FROM headrace_core").fetchone() is None:
                 new_id = str(uuid.uuid4())
                 connection.execute("INSERT INTO headrace_core VALUES (?, 0, '')", [new_id])

@@ -16,7 +16,19 @@ from typing import Any, NamedTuple, NoReturn
 import pyarrow as pa
 
 from etl_procs import ledger, pending
-from etl_procs.batch import OFFSET, PARTITION, REASON, VALUE, Batch, Position, Tuple
+from etl_procs.batch import (
+    LAST,
+    PARTITION,
+    PLACE,
+    REASON,
+    VALUE,
+    Batch,
+    Position,
+    Tuple,
+    index_of,
+    offset_of,
+    place_of,
+)
 from etl_procs.columns import Columns, parse_tuple
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged
@@ -31,13 +43,13 @@ log = logging.getLogger(__name__)
 INSERT = """\
 INSERT INTO headrace_dead_letters VALUES (
     NULL, :dataflow, :unit, :stream, :batch, :reason, :attempts, :at, :row_count,
-    :topic, :partition, :offset, :value, :fields, :data, 0)"""
+    :topic, :partition, :offset, :value, :fields, :data, 0, :index)"""
 
 OF_A_TUPLE = {"unit": "", "attempts": 1, "row_count": 1, "fields": None, "data": None}
 """What a letter is inserted with, unless it says otherwise."""
 
 NOWHERE = (None, None, None)
-"""Partition, offset and bytes of what did not come from Kafka as it is."""
+"""Partition, place and bytes of what did not come from Kafka as it is."""
 
 NUMBERS = 10**9
 """So many numbers are there for the letters of each partition: each letter has one of its own."""
@@ -126,6 +138,7 @@ class DeadLetter:
     fields: str | None
     data: bytes | None
     replay: int
+    index: int | None
 
     @property
     def is_batch(self) -> bool:
@@ -134,7 +147,8 @@ class DeadLetter:
 
     def rows(self, most: int | None = None) -> list[dict[str, Any]]:
         """Give the tuples of a batch, or the first of them, each with the place it came from."""
-        return [] if self.data is None else arrow.from_bytes(self.data).slice(0, most).to_pylist()
+        found = [] if self.data is None else arrow.from_bytes(self.data).slice(0, most).to_pylist()
+        return [{PARTITION: row.pop(PARTITION), **_shown(row.pop(PLACE)), **row} for row in found]
 
 
 class Tally(NamedTuple):
@@ -179,7 +193,7 @@ class DeadLetters:
 
     def add_undecoded(self, stream: Stream, batch: int, tuples: pa.Table, at: str) -> None:
         """Set tuples aside that did not decode; each has its reason in the column `_reason`."""
-        for row in tuples.select([PARTITION, OFFSET, VALUE, REASON]).to_pylist():
+        for row in tuples.select([PARTITION, PLACE, VALUE, REASON]).to_pylist():
             *place, reason = row.values()
             self._add(stream, place, batch=batch, reason=reason, at=at)
 
@@ -205,12 +219,19 @@ class DeadLetters:
             data=pending.to_bytes(batch),
         )
 
-    def _add(self, stream: Stream, place: Iterable[Any], **values: object) -> None:
-        partition, offset, value = place
-        of_place = {"partition": partition, "offset": offset, "value": value}
-        of_place["topic"] = None if partition is None else stream.topic
+    def _add(self, stream: Stream, origin: Iterable[Any], **values: object) -> None:
+        partition, place, value = origin
+        shown = _shown(place)
+        of_place = {
+            "topic": None if partition is None else stream.topic,
+            "partition": partition,
+            "offset": shown["_offset"],
+            "index": shown["_index"],
+        }
         of_stream = {"dataflow": stream.dataflow, "stream": stream.name}
-        self._connection.execute(INSERT, {**OF_A_TUPLE, **of_stream, **of_place, **values})
+        self._connection.execute(
+            INSERT, {**OF_A_TUPLE, **of_stream, **of_place, "value": value, **values}
+        )
 
     def __iter__(self) -> Iterator[DeadLetter]:
         """Give all of them."""
@@ -354,6 +375,14 @@ def _replay_of(letters: list[DeadLetter], dataflow: Dataflow, batch: int) -> Rep
     return Replay(names, batches, letters[0].id)
 
 
+def _shown(place: int | None) -> dict[str, int | None]:
+    """Write a place as those who look for it in Kafka name it."""
+    if place is None:
+        return {"_offset": None, "_index": None}
+    index = index_of(place)
+    return {"_offset": offset_of(place), "_index": None if index == LAST else index}
+
+
 def _joined(stream: Stream, batch: int, letters: list[DeadLetter]) -> Batch:
     """Make one batch of the letters of a stream; its tuples keep their places of origin."""
     mine = [letter for letter in letters if letter.stream == stream.name]
@@ -369,7 +398,8 @@ def _tuples(stream: Stream, letter: DeadLetter) -> list[tuple[Tuple, Position | 
         return [(values, batch.position(index)) for index, values in enumerate(batch.tuples)]
     place = None
     if letter.partition is not None and letter.offset is not None:
-        place = Position(letter.partition, letter.offset, letter.value)
+        at = place_of(letter.offset, LAST if letter.index is None else letter.index)
+        place = Position(letter.partition, at, letter.value)
     return [(_values(stream, letter.id, letter.fields or "[]"), place)]
 
 

@@ -4,6 +4,7 @@ lost in between. Each function says what it has changed.
 
 import sqlite3
 from collections.abc import Mapping
+from importlib.resources import files
 
 from etl_procs import ledger, pending, staging, tables
 from etl_procs.dataflow import Dataflow
@@ -11,6 +12,30 @@ from etl_procs.dead_letters import DeadLetters
 from etl_procs.errors import DefinitionChanged
 from etl_procs.execution import Plan
 from etl_procs.rules import rule_of
+
+COLUMNS = "SELECT name FROM pragma_table_info(:table)"
+
+
+def make_schema(connection: sqlite3.Connection) -> None:
+    """Make the core's own tables, those that are missing; what a core had before frames stays."""
+    old_positions = _lacks(connection, "headrace_positions", "next_index")
+    if old_positions:
+        connection.execute("ALTER TABLE headrace_positions RENAME TO headrace_positions_before")
+    statements = files("etl_procs").joinpath("schema.sql").read_text(encoding="utf-8")
+    for statement in statements.split(";\n"):
+        connection.execute(statement)
+    if old_positions:
+        connection.execute(
+            "INSERT INTO headrace_positions SELECT *, 0 FROM headrace_positions_before"
+        )
+        connection.execute("DROP TABLE headrace_positions_before")
+    if _lacks(connection, "headrace_dead_letters", "index"):
+        connection.execute('ALTER TABLE headrace_dead_letters ADD COLUMN "index" INTEGER')
+
+
+def _lacks(connection: sqlite3.Connection, table: str, column: str) -> bool:
+    names = [name for (name,) in connection.execute(COLUMNS, {"table": table})]
+    return bool(names) and column not in names
 
 
 def bring_over(connection: sqlite3.Connection, plan: Plan, at: str) -> list[str]:

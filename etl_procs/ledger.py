@@ -7,6 +7,7 @@ found them to those that its transaction has done, or fails. Whoever comes secon
 import sqlite3
 from collections.abc import Iterable, Mapping
 
+from etl_procs.batch import index_of, offset_of, place_of
 from etl_procs.errors import CoreError, DefinitionChanged, Superseded
 from etl_procs.graph import Unit
 
@@ -66,13 +67,14 @@ CLAIM = "INSERT OR IGNORE INTO headrace_topics VALUES (:dataflow, :stream, :id)"
 CLAIMED = "SELECT id FROM headrace_topics WHERE dataflow = :dataflow AND stream = :stream"
 
 POSITIONS = """\
-SELECT partition, next_offset FROM headrace_positions
+SELECT partition, next_offset, next_index FROM headrace_positions
 WHERE dataflow = :dataflow AND stream = :stream"""
 
 MOVE = """\
-INSERT INTO headrace_positions VALUES (:dataflow, :stream, :partition, :next_offset)
-ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset
-WHERE excluded.next_offset > next_offset"""
+INSERT INTO headrace_positions
+VALUES (:dataflow, :stream, :partition, :next_offset, :next_index)
+ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset, next_index = excluded.next_index
+WHERE (excluded.next_offset, excluded.next_index) > (next_offset, next_index)"""
 
 
 def hold(connection: sqlite3.Connection, holder: str) -> int:
@@ -221,17 +223,18 @@ def claim(connection: sqlite3.Connection, dataflow: str, stream: str, topic_id: 
 
 
 def positions(connection: sqlite3.Connection, dataflow: str, stream: str) -> dict[int, int]:
-    """Tell the next offset of each partition of a topic; a partition not yet read has none."""
-    return dict(connection.execute(POSITIONS, {"dataflow": dataflow, "stream": stream}))
+    """Tell the next place in each partition of a topic; a partition not yet read has none."""
+    found = connection.execute(POSITIONS, {"dataflow": dataflow, "stream": stream})
+    return {partition: place_of(offset, index) for partition, offset, index in found}
 
 
 def move_positions(
     connection: sqlite3.Connection, dataflow: str, moved: Mapping[str, Mapping[int, int]]
 ) -> None:
     """Record, by stream, the positions that a group of batches has consumed."""
-    for stream, next_offsets in moved.items():
+    for stream, next_places in moved.items():
         of = {"dataflow": dataflow, "stream": stream}
-        for partition, next_offset in next_offsets.items():
-            place = {**of, "partition": partition, "next_offset": next_offset}
-            done = connection.execute(MOVE, place)
+        for partition, place in next_places.items():
+            next_ = {"next_offset": offset_of(place), "next_index": index_of(place)}
+            done = connection.execute(MOVE, {**of, "partition": partition, **next_})
             assert done.rowcount == 1, "positions only move forward"

@@ -6,7 +6,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from etl_procs.batch import ARRIVAL, OFFSET, PARTITION, VALUE, Batch, Position, table_of
+from etl_procs.batch import ARRIVAL, PARTITION, PLACE, VALUE, Batch, Position, table_of
 from etl_procs.columns import Column, Columns, Type
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged
@@ -24,7 +24,7 @@ ALL = "SELECT stream, batch, data FROM headrace_pending WHERE dataflow = :datafl
 Key = tuple[str, int]
 """A stream's name and a batch's id."""
 
-ORIGIN = pa.schema([(name, ARRIVAL.field(name).type) for name in (PARTITION, OFFSET, VALUE)])
+ORIGIN = pa.schema([(name, ARRIVAL.field(name).type) for name in (PARTITION, PLACE, VALUE)])
 """Where a tuple came from; all of it is null for one that a procedure made."""
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl_procs.backlog import epochs_of, runs_of
-from etl_procs.batch import MARK, OFFSET, PARTITION, REASON, Arrived, Tuple
+from etl_procs.batch import MARK, PARTITION, PLACE, REASON, Arrived, Tuple
 from etl_procs.model import Stream
 from etl_procs.rules import ByInterval, Value
 
@@ -40,9 +40,9 @@ def routed(arrived: Arrived, partitions: int) -> list[Arrived]:
         table = table.filter(table[MARK].is_null())  # only time ends an interval
     if partitions == 1:
         return [Arrived(stream, table)]
-    table = table.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")]).combine_chunks()
+    table = table.sort_by([(PARTITION, "ascending"), (PLACE, "ascending")]).combine_chunks()
     through = {
-        partition: table[OFFSET][end - 1].as_py() + 1
+        partition: table[PLACE][end - 1].as_py() + 1
         for partition, _, end in runs_of(table[PARTITION])
     }
     owners = _owners(table, stream.key, partitions)

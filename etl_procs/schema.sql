@@ -49,12 +49,14 @@ CREATE TABLE IF NOT EXISTS headrace_epochs (
     epoch    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- The ledger's other half: the next Kafka offset of each partition that a dataflow reads.
+-- The ledger's other half: the next Kafka offset of each partition that a dataflow reads, and how
+-- many tuples of that record are consumed already, if it is a frame.
 CREATE TABLE IF NOT EXISTS headrace_positions (
     dataflow    TEXT NOT NULL,
     stream      TEXT NOT NULL,
     partition   INTEGER NOT NULL,
-    next_offset INTEGER NOT NULL CHECK (next_offset > 0),
+    next_offset INTEGER NOT NULL CHECK (next_offset >= 0),
+    next_index  INTEGER NOT NULL CHECK (next_index >= 0),
     PRIMARY KEY (dataflow, stream, partition)
 ) STRICT, WITHOUT ROWID;
 
@@ -118,7 +120,9 @@ CREATE TABLE IF NOT EXISTS headrace_dead_letters (
     -- Of a batch: all of its tuples, as Arrow.
     data      BLOB,
     -- Somebody asked to run it again.
-    replay    INTEGER NOT NULL DEFAULT 0
+    replay    INTEGER NOT NULL DEFAULT 0,
+    -- Of a tuple that is not the last one of its record: how many are before it there.
+    "index"   INTEGER
 ) STRICT;
 
 CREATE INDEX IF NOT EXISTS headrace_replays ON headrace_dead_letters (replay) WHERE replay;

@@ -116,7 +116,7 @@ class Trial:
                 {
                     "procedure": letter.unit,
                     "reason": letter.reason,
-                    "tuples": [list(row.values())[3:] for row in letter.rows()]
+                    "tuples": [list(row.values())[4:] for row in letter.rows()]
                     or [json.loads(letter.fields or "[]")],
                 }
                 for letter in found

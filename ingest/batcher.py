@@ -18,6 +18,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from etl_procs.batch import offset_of
 from etl_procs.model import Stream
 from headrace.config import Config
 from headrace.errors import HeadraceError
@@ -46,7 +47,10 @@ class Batcher:
     ) -> None:
         """Start reading `topic` at `positions` (partitions without one: from the beginning)."""
         refuse_lost(topic, positions)
-        starting = {str(p): positions.get(p, EARLIEST) for p in topic.partitions}
+        starting = {
+            str(p): offset_of(positions[p]) if p in positions else EARLIEST
+            for p in topic.partitions
+        }
         records = (
             self._session.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self._config.broker.bootstrap)
@@ -97,7 +101,8 @@ class Batcher:
 
 def refuse_lost(topic: topics.Topic, positions: Mapping[int, int]) -> None:
     """Refuse to read on where the log no longer holds what was not read, or what was."""
-    for partition, position in positions.items():
+    for partition, place in positions.items():
+        position = offset_of(place)
         held = topic.partitions.get(partition, range(0))
         if position < held.start:
             raise HeadraceError(

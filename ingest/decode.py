@@ -11,7 +11,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from etl_procs.batch import MARK, OFFSET, PARTITION, REASON, VALUE
+from etl_procs.batch import INDEX_BITS, LAST, MARK, PARTITION, PLACE, REASON, SEQ, SOURCE, VALUE
 from etl_procs.columns import Column, Type
 from etl_procs.model import Stream
 from ingest.records import PUNCTUATION
@@ -48,10 +48,12 @@ def decoded(records: DataFrame, stream: Stream) -> DataFrame:
     reason = F.coalesce(_reason_of_document(), *map(_reason_of_column, columns))
     return parsed.select(
         F.col("partition").alias(PARTITION),
-        F.col("offset").alias(OFFSET),
+        (F.shiftleft("offset", INDEX_BITS) + LAST).alias(PLACE),
         F.col("value").alias(VALUE),
         F.when(bad_mark, F.lit(NO_BATCH_ID)).when(mark.isNull(), reason).alias(REASON),
         mark.alias(MARK),
+        F.lit(None).cast("string").alias(SOURCE),
+        F.lit(None).cast("bigint").alias(SEQ),
         *(
             F.try_variant_get(DOCUMENT, f"$.{c.name}", VARIANT_TYPES[c.type]).alias(c.name)
             for c in columns

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from etl_procs import Batch, Dataflow, Transaction, by_count
-from etl_procs.batch import ARRIVAL, Arrived
+from etl_procs.batch import ARRIVAL, Arrived, place_of
 from etl_procs.routing import partition_of
 
 FILE = Path(__file__)
@@ -62,7 +62,7 @@ def arrived(rows: Sequence[tuple[str | None, int]], *, first: int = 0, lane: int
     made = [
         {
             "_partition": lane,
-            "_offset": first + n,
+            "_place": place_of(first + n),
             "_value": f"{account} {cents}".encode(),
             "_reason": None if account else "not JSON",
             "_mark": None,

@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from etl_procs import Batch, Dataflow, Transaction, by_count, last_tuples, ledger
-from etl_procs.batch import ARRIVAL, Arrived
+from etl_procs.batch import ARRIVAL, Arrived, place_of
 from etl_procs.calls import Caller
 from etl_procs.core import Core, core_path
 from etl_procs.dead_letters import DeadLetters
@@ -109,7 +109,7 @@ def run(home: Path, crash: CrashPoints) -> None:
     def feed(after: int, through: int) -> None:
         stream = flow.streams["tuples"]
         rows = [
-            {"_partition": 0, "_offset": n, "_value": b"%d" % n, "k": n % 4, "v": n % 13}
+            {"_partition": 0, "_place": place_of(n), "_value": b"%d" % n, "k": n % 4, "v": n % 13}
             for n in range(after * TUPLES, through * TUPLES)
         ]
         schema = pa.schema([*ARRIVAL, *stream.columns.arrow])

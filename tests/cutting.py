@@ -44,7 +44,7 @@ class Record:
         return f"{self.partition}:{self.offset}"
 
     def row(self) -> dict[str, object]:
-        row = {"_partition": self.partition, "_offset": self.offset, "_value": self.name.encode()}
+        row = {"_partition": self.partition, "_place": self.offset, "_value": self.name.encode()}
         if self.word == "?":
             return row | {"_reason": "no number"}
         if self.word[0] == "|":
@@ -141,7 +141,7 @@ def read_back(cut: Round) -> Cut:
         assert of.batch.id == cut.id
         bad = [] if of.undecoded is None else of.undecoded.select(ARRIVAL.names).to_pylist()
         names = [str(name) for _, name in of.batch.tuples]
-        text.append(" ".join([*names, *(f"?{row['_partition']}:{row['_offset']}" for row in bad)]))
+        text.append(" ".join([*names, *(f"?{row['_partition']}:{row['_place']}" for row in bad)]))
     return Cut(cut.id, cut.epoch, text, [dict(of.positions) for of in cut.inputs])
 
 

@@ -1,13 +1,13 @@
 """Small dataflows, arrivals and a clock that several tests share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 
 from etl_procs import Dataflow, Stream, by_punctuation
-from etl_procs.batch import ARRIVAL, Arrived
+from etl_procs.batch import ARRIVAL, Arrived, index_of, offset_of, place_of
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "leaderboard.py"
 
@@ -36,7 +36,10 @@ def arrived(
     """Make decoded tuples at consecutive offsets of one partition."""
     return _arrived(
         stream,
-        [(partition, n, repr(row).encode(), None, None, *row) for n, row in enumerate(rows, first)],
+        [
+            (partition, place_of(n), repr(row).encode(), None, None, None, None, *row)
+            for n, row in enumerate(rows, first)
+        ],
     )
 
 
@@ -45,13 +48,23 @@ def undecoded(
 ) -> Arrived:
     """Make one tuple that could not be decoded."""
     nothing = [None] * len(stream.columns.names)
-    return _arrived(stream, [(partition, offset, value, reason, None, *nothing)])
+    return _arrived(
+        stream, [(partition, place_of(offset), value, reason, None, None, None, *nothing)]
+    )
 
 
 def punctuation(stream: Stream, batch: int, *, offset: int, partition: int = 0) -> Arrived:
     """Make the record that ends a batch in one partition of a stream that is cut by it."""
     nothing = [None] * len(stream.columns.names)
-    return _arrived(stream, [(partition, offset, None, None, batch, *nothing)])
+    return _arrived(
+        stream, [(partition, place_of(offset), None, None, batch, None, None, *nothing)]
+    )
+
+
+def offsets(positions: Mapping[int, int]) -> dict[int, int]:
+    """Name the next record of each partition, where all before it are consumed whole."""
+    assert not any(map(index_of, positions.values())), positions
+    return {partition: offset_of(place) for partition, place in positions.items()}
 
 
 def joined(*parts: Arrived) -> Arrived:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from etl_procs import Batch, Dataflow, Transaction, by_count, ledger
-from etl_procs.batch import ARRIVAL, Arrived
+from etl_procs.batch import ARRIVAL, Arrived, place_of
 from etl_procs.calls import Caller
 from etl_procs.core import Core, core_path
 from etl_procs.store import connected
@@ -158,7 +158,7 @@ def engine(home: Path, log: Log, crash: CrashPoints, batches: int) -> None:
     called = calls = 0
     while (done := ledger.last_batch(connection, FLOW)) < batches:
         rows = [
-            {"_partition": 0, "_offset": offset, "n": offset}
+            {"_partition": 0, "_place": place_of(offset), "n": offset}
             for offset in range(done * TUPLES, (done + ROUNDS) * TUPLES)
         ]
         core.feed(Arrived(stream, pa.Table.from_pylist(rows, schema)))

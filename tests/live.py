@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from flows import EXAMPLE
+from flows import EXAMPLE, offsets
 from kafka import KafkaProducer
 from waiting import until
 
@@ -104,7 +104,7 @@ class Board:
             try:
                 for core in self.cores:
                     with core.snapshot() as snapshot:
-                        if snapshot.positions(self.name, "votes") != ends:
+                        if offsets(snapshot.positions(self.name, "votes")) != ends:
                             return False
                         if snapshot.waiting(self.name):
                             return False

@@ -108,7 +108,7 @@ def decode(
         "partition INT, offset BIGINT, value BINARY, "
         "headers ARRAY<STRUCT<key STRING, value BINARY>>",
     )
-    tuples = decoded(records, STREAM).toArrow().sort_by("_offset").to_pylist()
+    tuples = decoded(records, STREAM).toArrow().sort_by("_place").to_pylist()
     assert [row["_value"] for row in tuples] == values
     return list(tuples)
 

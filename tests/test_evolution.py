@@ -1,10 +1,13 @@
 """Definitions that change: what comes over by itself, what a user has to write, what is refused."""
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from flows import offsets, punctuation, undecoded
 from trial import Trial, dump, named, nothing, pass_on
 
 from etl_procs import (
@@ -403,3 +406,37 @@ def test_a_group_is_not_nested_while_its_members_are_at_different_batches(open_w
     feed(trial, 1)
     assert nested.ran == [("one", 2, 1), ("two", 2, 1)]
     assert trial.reopen(Steps("one", "two")) == ["one, two of steps are nested no more"]
+
+
+BEFORE_FRAMES = """\
+DROP TABLE headrace_positions;
+CREATE TABLE headrace_positions (
+    dataflow TEXT NOT NULL, stream TEXT NOT NULL, partition INTEGER NOT NULL,
+    next_offset INTEGER NOT NULL CHECK (next_offset > 0),
+    PRIMARY KEY (dataflow, stream, partition)
+) STRICT, WITHOUT ROWID;
+INSERT INTO headrace_positions VALUES ('f', 'numbers', 0, 7), ('f', 'numbers', 1, 9);
+ALTER TABLE headrace_dead_letters DROP COLUMN "index"
+"""
+
+
+def test_a_core_from_before_there_were_frames_goes_on_where_it_was(open_with: Open) -> None:
+    def declared() -> Dataflow:
+        flow = Dataflow("f")
+        flow.stream("numbers", "n INTEGER NOT NULL", batches=by_punctuation())
+        flow.procedure(takes=flow.streams["numbers"])(named("keep", nothing))
+        return flow
+
+    flow = declared()
+    first = open_with(flow)
+    first.core.feed(undecoded(flow.streams["numbers"], b"x", "no number", offset=0))
+    first.core.feed(punctuation(flow.streams["numbers"], 1, offset=1))
+    first.core.drain()
+    first.close()
+    with closing(sqlite3.connect(first.path)) as connection:
+        connection.executescript(BEFORE_FRAMES)
+    for _ in range(2):
+        again = open_with(flow := declared())
+        assert offsets(again.core.positions(flow.streams["numbers"])) == {0: 7, 1: 9}
+        assert [(letter.offset, letter.index) for letter in again.letters()] == [(0, None)]
+        again.close()

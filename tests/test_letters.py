@@ -151,6 +151,7 @@ def test_showing_a_batch_tells_everything_and_its_tuples(made: Till, capsys: Pri
     assert document["rows"][1] == {
         "_partition": 0,
         "_offset": 3,
+        "_index": None,
         "_value": "('bun', 100)",
         "item": "bun",
         "cents": 100,

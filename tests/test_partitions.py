@@ -18,12 +18,14 @@ from typing import Any
 import bank
 import pytest
 from bank import PARTITIONS, arrived, flow, names_of
+from flows import offsets
 from waiting import until
 
 from api.catalogue import Catalogue
 from api.cut import Freshness
 from api.island import Island
 from etl_procs import Dataflow, Transaction, by_count, by_punctuation, letters, loader, reader
+from etl_procs.batch import offset_of
 from etl_procs.callers import Callers
 from etl_procs.core import core_path, core_paths
 from etl_procs.door import Door
@@ -90,7 +92,7 @@ class Running:
         found = []
         for path in core_paths(self.home):
             with Reader(path).snapshot() as snapshot:
-                found.append(snapshot.positions("bank", "deposits"))
+                found.append(offsets(snapshot.positions("bank", "deposits")))
         return seen_by_all(found)
 
     def pids(self) -> list[int]:
@@ -181,7 +183,7 @@ def test_a_killed_worker_ends_the_engine_and_the_next_goes_on(tmp_path: Path, ki
     first.partitions.stop()
     again = Running(tmp_path)
     again.start()
-    begin = again.positions["bank", "deposits"].get(0, 0)
+    begin = offset_of(again.positions["bank", "deposits"].get(0, 0))
     assert begin < 3_000
     again.take(rows[begin:], first=begin)
     again.until(lambda: again.seen() == {0: 3_000})

@@ -166,9 +166,9 @@ def _state_and_positions_belong_together(trial: Powered) -> None:
     """Every tuple that the positions call consumed is in a table, a letter, or still pending."""
     (source,) = trial.flows[0].borders
     (consumed,) = trial.core.positions(source).values() or [0]
-    offsets = [n for part in trial.log for n in part.tuples["_offset"].to_pylist()]
+    places = [n for part in trial.log for n in part.tuples["_place"].to_pylist()]
     marks = [n for part in trial.log for n in part.tuples["_mark"].to_pylist()]
-    tuples = sum(n < consumed and m is None for n, m in zip(offsets, marks, strict=True))
+    tuples = sum(n < consumed and m is None for n, m in zip(places, marks, strict=True))
     (counted,) = trial.query("SELECT coalesce(sum(n), 0) FROM totals")[0]
     letters = sum(letter.row_count for letter in trial.letters())
     pending = trial.query("SELECT data FROM headrace_pending WHERE stream = 'inner'")

@@ -202,7 +202,8 @@ def _what(letter: "DeadLetter") -> str:
 def _place(letter: "DeadLetter") -> str:
     if letter.topic is None:
         return f"{letter.dataflow}.{letter.stream}"
-    return f"{letter.topic}[{letter.partition}]@{letter.offset}"
+    index = "" if letter.index is None else f"#{letter.index}"
+    return f"{letter.topic}[{letter.partition}]@{letter.offset}{index}"
 
 
 def _content(letter: "DeadLetter") -> str:
@@ -247,7 +248,10 @@ def _tuples(letter: "DeadLetter", lines: int) -> list[str]:
 
 
 def _position(row: dict[str, Any]) -> str:
-    return "-" if row["_partition"] is None else f"[{row['_partition']}]@{row['_offset']}"
+    if row["_partition"] is None:
+        return "-"
+    index = "" if row["_index"] is None else f"#{row['_index']}"
+    return f"[{row['_partition']}]@{row['_offset']}{index}"
 
 
 def _as_json(letter: "DeadLetter") -> dict[str, Any]:

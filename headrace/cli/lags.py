@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from etl_procs import loader
+from etl_procs.batch import offset_of
 from etl_procs.core import core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Stream
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 def tuples(config: Config, bootstrap: str) -> int | None:
-    """Count the tuples in Kafka that a core has still to take; None where that cannot be known."""
+    """Count the records in Kafka that a core has still to take; None where that cannot be known."""
 
     def waiting(flow: Dataflow) -> int:
         return sum(
@@ -68,7 +69,8 @@ def _counted(config: Config, waiting: Callable[[Dataflow], int]) -> int | None:
 
 
 def _positions(config: Config, flow: Dataflow, stream: Stream) -> dict[int, int]:
-    return seen_by_all(_of_each(config, flow, lambda core: core.positions(flow.name, stream.name)))
+    places = _of_each(config, flow, lambda core: core.positions(flow.name, stream.name))
+    return {partition: offset_of(place) for partition, place in seen_by_all(places).items()}
 
 
 def _of_each(config: Config, flow: Dataflow, ask: Callable[[Snapshot], T]) -> list[T]:
