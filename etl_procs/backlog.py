@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from math import inf
 
 import pyarrow as pa
@@ -12,23 +11,32 @@ import pyarrow.compute as pc
 
 from etl_procs.batch import (
     ARRIVAL,
+    FINISHED,
     MARK,
+    NOTHING,
     PARTITION,
     PLACE,
     REASON,
     Arrived,
-    Batch,
     Input,
-    Position,
     Tuple,
-    tuples_of,
+)
+from etl_procs.chunk import (
+    LATE,
+    Chunk,
+    Piece,
+    Segment,
+    batch_of,
+    decoded,
+    integers,
+    parted,
+    runs_of,
+    undecoded,
 )
 from etl_procs.errors import CoreError
 from etl_procs.model import Stream
-from etl_procs.rules import ByCount, ByInterval, OnTimeout
-
-# Pieces of more rows are handed on as Arrow; of fewer, a table costs more than its tuples do.
-ROWS_OF_A_PIECE = 64
+from etl_procs.rules import ByCount, ByInterval, Late, OnTimeout
+from etl_procs.sources import Run, Sources
 
 MARKS_AHEAD_MAX = 10_000
 """How many batches one punctuation may end at most."""
@@ -37,45 +45,10 @@ BEFORE_ALL = -(2**63)
 """The epoch of what cannot be decoded and comes before any event time of its partition."""
 UNKNOWN = 2**63
 """The epoch of a round as long as nothing that waits has an event time."""
+NEVER = 2**64
+"""The epoch of a partition that is finished: after that of any round."""
 ALL = -1
 """The lane of a stream whose partitions are cut together."""
-
-
-class _Chunk:
-    """What one `add` brought, without punctuations, in the order in which it is read."""
-
-    def __init__(self, stream: Stream, records: pa.Table, added: float) -> None:
-        self.added = added
-        self.records = records
-        self.record_bytes = records.nbytes / max(len(records), 1)
-        self.cuts = 1
-        """Into how many pieces it will be cut, about."""
-        self.runs = runs_of(records[PARTITION])
-        self.places = _integers(records[PLACE])
-        is_bad = records[REASON].is_valid()
-        self.bad_at: list[int] = pc.indices_nonzero(is_bad).to_pylist()
-        self.bad: pa.Table = records.select(ARRIVAL.names).filter(is_bad) if self.bad_at else None
-        self.good = records.filter(pc.invert(is_bad)) if self.bad_at else records
-        self.table = self.good.select(stream.columns.names).cast(stream.columns.arrow)
-        self._tuples: list[Tuple] | None = None
-
-    def segment(self, epoch: int, partition: int, start: int, end: int) -> "_Segment":
-        """Put records of one partition into an epoch."""
-        return epoch, partition, (self, start, end), self.places[end - 1] + 1
-
-    def tuples(self, start: int, end: int) -> list[Tuple]:
-        """Give decoded tuples; where pieces are small, they are made once for all of them."""
-        if self._tuples is None:
-            if self.records.num_rows > self.cuts * ROWS_OF_A_PIECE:
-                return tuples_of(self.table.slice(start, end - start))
-            self._tuples = tuples_of(self.table)
-        return self._tuples[start:end]
-
-
-_Piece = tuple[_Chunk, int, int]
-"""Consecutive records of a chunk: from, to."""
-_Segment = tuple[int, int, _Piece, int]
-"""Consecutive records of a partition in one epoch: epoch, partition, they, the next place."""
 
 
 class Backlog(ABC):
@@ -85,7 +58,12 @@ class Backlog(ABC):
     """
 
     def __init__(
-        self, stream: Stream, seen: dict[int, int], lanes: Collection[int], epoch: int
+        self,
+        stream: Stream,
+        seen: dict[int, int],
+        lanes: Collection[int],
+        epoch: int,
+        sources: Sources,
     ) -> None:
         rule = stream.batches
         assert rule is not None
@@ -96,9 +74,21 @@ class Backlog(ABC):
         self.patience = inf if waits else self.time_s
         """How long a round waits for this stream before its batch is closed by force."""
         self.warns_after = self.time_s if waits else inf
+        self.corrections = (
+            rule.late if isinstance(rule, ByInterval) and isinstance(rule.late, Stream) else None
+        )
+        """The stream of what is late, if that has one of its own."""
+        self._begun = dict(seen)
         self._seen = seen
+        self._sources = sources
+        self._finished: dict[int, int] = {}
+        """Where the partitions are finished that nobody waits for; it is read again at a start."""
+        self._resumes: dict[int, int] = {}
+        """The epoch with which they go on."""
+        self._open: set[int] = set()
+        """The partitions that have brought something in the epoch where they are."""
         self._passed: dict[int, int] = {}
-        self._lanes: dict[int, deque[_Segment]] = {lane: deque() for lane in sorted(lanes)}
+        self._lanes: dict[int, deque[Segment]] = {lane: deque() for lane in sorted(lanes)}
         self._together = self._lanes.get(ALL, deque())
         self.reached = dict.fromkeys(self._lanes, epoch)
         """The epoch at which each lane is."""
@@ -107,24 +97,37 @@ class Backlog(ABC):
 
     def add(self, arrived: Arrived, now: float) -> None:
         """Keep what is new."""
-        new = self._sane(arrived.after(self._seen).tuples.combine_chunks())
-        runs, places = runs_of(new[PARTITION]), _integers(new[PLACE])
-        self._check(runs, new[PLACE])
-        self._seen.update({partition: places[end - 1] + 1 for partition, _, end in runs})
+        came = arrived.after(self._seen).tuples.combine_chunks()
+        runs, places = runs_of(came[PARTITION]), integers(came[PLACE])
+        self._check(runs, came[PLACE])
+        read = {partition: places[end - 1] + 1 for partition, _, end in runs}
         for partition, through in arrived.through.items():
-            if through > self._seen.get(partition, 0):
-                self._seen[partition] = self._passed[partition] = through
+            if through > max(read.get(partition, 0), self._seen.get(partition, 0)):
+                read[partition] = through
+        self._seen.update(read)
+        if pc.any(pc.equal(came[MARK], NOTHING)).as_py():
+            came = came.filter(pc.coalesce(pc.not_equal(came[MARK], NOTHING), True))
+        new = self._sane(self._sources.fresh(came))
         records = new if new[MARK].null_count == len(new) else new.filter(new[MARK].is_null())
-        chunk = _Chunk(self.stream, records, now)
+        chunk = Chunk(self.stream, records, now)
+        moved: dict[int, int] = {}
         for segment in self._divided(chunk, new):
-            epoch, partition, (_, start, end), _ = segment
+            epoch, partition, (_, start, end), moved[partition] = segment
             self._lanes.get(partition, self._together).append(segment)
             self._sizes[epoch] = self._sizes.get(epoch, 0) + end - start
             chunk.cuts += 1
+        for partition, at in read.items():
+            at = self._finished.get(partition, at)
+            if at > max(moved.get(partition, 0), self._begun.get(partition, 0)):
+                self._passed[partition] = at
         self.waiting += records.num_rows
         self.largest = max(self._sizes.values(), default=0) + self._sizes.get(BEFORE_ALL, 0)
         self.lowest = min(self.reached.values())
         self.ready = sum(BEFORE_ALL < epoch < self.lowest for epoch in self._sizes)
+
+    def holds(self, epoch: int) -> bool:
+        """Whether a round has to wait for this stream."""
+        return self.lowest <= epoch
 
     def size(self, epoch: int) -> int:
         """Count the records that a batch has now."""
@@ -139,14 +142,15 @@ class Backlog(ABC):
         """Tell when the oldest of what waits was added; infinity if nothing does."""
         return min((lane[0][2][0].added for lane in self._lanes.values() if lane), default=inf)
 
-    def held(self, epoch: int) -> list[_Piece]:
+    def held(self, epoch: int) -> list[Piece]:
         """Show what a batch has that is decoded, and leave it there."""
         segments = [s for lane in self._lanes.values() for s in lane if s[0] <= epoch]
-        return [_good(*piece) for _, _, piece, _ in segments]
+        return [decoded(*piece) for _, _, piece, _ in segments]
 
     def passed(self) -> dict[int, int]:
-        """Give the positions that no batch will move: nothing of ours lies before them."""
-        return {}
+        """Give the positions that no batch will move: nothing that waits lies before them."""
+        idle = {partition for partition, lane in self._lanes.items() if not lane}
+        return {p: through for p, through in self._passed.items() if p in idle}
 
     def move(self, positions: Mapping[int, int]) -> None:
         """Forget what was passed before the positions that a batch, or nothing else, moves."""
@@ -156,9 +160,11 @@ class Backlog(ABC):
 
     def cut(self, id: int, epoch: int, filled: Sequence[Tuple]) -> Input:
         """Take the next batch away."""
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
+        late: list[Piece] = []
         bad: list[pa.Table] = []
         positions: dict[int, int] = {}
+        numbers: list[Run] = []
         rows, size = 0, 0.0
         for lane in self._lanes.values():
             while lane and lane[0][0] <= epoch:
@@ -166,12 +172,18 @@ class Backlog(ABC):
                 chunk, start, end = piece
                 rows += end - start
                 size += chunk.record_bytes * (end - start)
+                if chunk.numbers:
+                    numbers += chunk.numbers.of(start, end)
                 if chunk.bad_at:
-                    good = _good(*piece)
+                    good = decoded(*piece)
                     if good[2] - good[1] < end - start:
-                        bad.append(_bad(*piece))
+                        bad.append(undecoded(*piece))
                     piece = good
-                pieces.append(piece)
+                if chunk.late_at:
+                    for is_late, part in parted(*piece):
+                        (late if is_late else pieces).append(part)
+                else:
+                    pieces.append(piece)
         if self._passed:
             self.move(positions)
         self.waiting -= rows
@@ -181,8 +193,14 @@ class Backlog(ABC):
         if self.lowest <= epoch < UNKNOWN:  # closed by force
             self.reached = {lane: max(at, epoch + 1) for lane, at in self.reached.items()}
             self.lowest = epoch + 1
-        undecoded = pa.concat_tables(bad) if bad else None
-        return Input(batch_of(self.stream, id, pieces, filled), undecoded, positions, int(size))
+        return Input(
+            batch_of(self.stream, id, pieces, filled),
+            pa.concat_tables(bad) if bad else None,
+            positions,
+            int(size),
+            numbers,
+            batch_of(self.corrections, id, late, ()) if self.corrections else None,
+        )
 
     def _check(self, runs: list[tuple[int, int, int]], places: pa.ChunkedArray) -> None:
         for partition, start, end in runs:
@@ -198,8 +216,26 @@ class Backlog(ABC):
         """Take out what this rule cannot take; it is undecodable then."""
         return new
 
+    def _at(self, partition: int) -> int:
+        """Tell the epoch with which a partition goes on."""
+        return self._resumes.get(partition, self.reached.get(partition, 0))
+
+    def _reach(self, partition: int, epoch: int, *, open_: bool) -> None:
+        """Note that a partition is at an epoch; one that was finished is waited for again."""
+        self._finished.pop(partition, None)
+        self._resumes.pop(partition, None)
+        self.reached[partition] = epoch
+        (self._open.add if open_ else self._open.discard)(partition)
+
+    def _finish(self, partition: int, place: int) -> None:
+        """Close what a partition has open, and do not wait for it until it brings something."""
+        self._resumes[partition] = self._at(partition) + (partition in self._open)
+        self._open.discard(partition)
+        self.reached[partition] = NEVER
+        self._finished[partition] = place
+
     @abstractmethod
-    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
+    def _divided(self, chunk: Chunk, new: pa.Table) -> Iterator[Segment]:
         """Give what came as segments, and move what the lanes have reached."""
 
 
@@ -207,44 +243,94 @@ class Counted(Backlog):
     """A stream cut by count: an epoch has so many records, in the order in which they are read."""
 
     def passed(self) -> dict[int, int]:
-        """Give the end of what was read where nothing of ours waits: a batch may never come."""
+        """Give the positions that no batch will move: nothing that waits lies before them."""
         waiting = {partition for _, partition, _, _ in self._together}
         return {p: through for p, through in self._passed.items() if p not in waiting}
 
-    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
+    def _divided(self, chunk: Chunk, new: pa.Table) -> Iterator[Segment]:
         assert isinstance(self.stream.batches, ByCount)
         most, epoch = self.stream.batches.tuples, self.reached[ALL]
         left = most - self._sizes.get(epoch, 0)
-        for partition, start, run_end in chunk.runs:
-            while start < run_end:
-                end = min(start + left, run_end)
+        for partition, start, stop, mark, _ in _stretches(new):
+            while start < stop:
+                end = min(start + left, stop)
                 yield chunk.segment(epoch, partition, start, end)
                 left -= end - start
                 start = end
                 if not left:
                     epoch, left = epoch + 1, most
+            if mark == FINISHED and left < most:
+                epoch, left = epoch + 1, most
         self.reached[ALL] = epoch
 
 
 class Timed(Backlog):
-    """A stream cut by event time: an epoch is an interval of it; late tuples join a later one.
+    """A stream cut by event time: an epoch is an interval of it.
 
-    A mark is another partition's tuple: it tells the time, and is in no batch.
+    A mark tells the time, and is in no batch: a punctuation, or another partition's tuple.
     """
 
-    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
+    _stretches: Sequence[tuple[int, int, int, int | None]] = ()
+    """Of what is being added, by rows: partition, from, to, and the place where it is finished."""
+    _epochs: pa.Array
+    """The epoch of each of its rows, which never falls in a partition."""
+
+    def _sane(self, new: pa.Table) -> pa.Table:
         assert isinstance(self.stream.batches, ByInterval)
-        times, places = epochs_of(new, self.stream.batches), _integers(new[PLACE])
-        epochs = pc.coalesce(new[MARK].combine_chunks(), times)
+        rule, marks = self.stream.batches, new[MARK].combine_chunks()
+        own = pc.coalesce(marks, epochs_of(new, rule))
+        self._stretches = list(_until_finished(new))
+        self._epochs = self._risen(own)
+        came_late = pc.and_(
+            pc.less(own, self._epochs), pc.and_(marks.is_null(), new[REASON].is_null())
+        )
+        if not pc.any(came_late).as_py() or rule.late is Late.NEXT:
+            return new
+        if rule.late is not Late.DEAD:
+            return new.append_column(LATE, came_late)
+        ends = pc.multiply(self._epochs, rule.length).cast(pa.string())
+        reason = pc.binary_join_element_wise(
+            f"late: {rule.column} is",
+            new[rule.column].cast(pa.string()),
+            "and all before",
+            ends,
+            "has come",
+            " ",
+        )
+        at = new.schema.get_field_index(REASON)
+        return new.set_column(at, ARRIVAL.field(REASON), pc.if_else(came_late, reason, new[REASON]))
+
+    def _risen(self, own: pa.Array) -> pa.Array:
+        """Give the highest epoch that the partition of each row had reached with it."""
+        reached: dict[int, int] = {}
+        risen, open_ = [own.slice(0, 0)], set(self._open)
+        for partition, start, end, finished in self._stretches:
+            at = reached.get(partition, self._at(partition))
+            part = pc.cumulative_max(own.slice(start, end - start), start=pa.scalar(at, pa.int64()))
+            if end > start:
+                open_.add(partition)
+                at = part[-1].as_py()
+            risen.append(part)
+            if finished is not None:
+                risen.append(pa.array([at], pa.int64()))
+                at += partition in open_
+                open_.discard(partition)
+            reached[partition] = at
+        return pa.concat_arrays(risen)
+
+    def _divided(self, chunk: Chunk, new: pa.Table) -> Iterator[Segment]:
+        places = integers(new[PLACE])
         marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()
-        for partition, run_start, run_end in runs_of(new[PARTITION]):
-            reached = pa.scalar(self.reached[partition], pa.int64())
-            rising = pc.cumulative_max(epochs.slice(run_start, run_end - run_start), start=reached)
-            for epoch, first, after in runs_of(rising):
-                start, end = run_start + first, run_start + after
+        for partition, stretch_start, stretch_end, finished in self._stretches:
+            for epoch, first, after in runs_of(
+                self._epochs.slice(stretch_start, stretch_end - stretch_start)
+            ):
+                start, end = stretch_start + first, stretch_start + after
                 piece = chunk, start - bisect_left(marked, start), end - bisect_left(marked, end)
                 yield epoch, partition, piece, places[end - 1] + 1
-                self.reached[partition] = epoch
+                self._reach(partition, epoch, open_=True)
+            if finished is not None:
+                self._finish(partition, finished)
 
 
 class Marked(Backlog):
@@ -253,24 +339,20 @@ class Marked(Backlog):
     keeps_insane = True
     """Whether a punctuation that cannot be taken is a dead letter here: all partitions see it."""
 
-    def passed(self) -> dict[int, int]:
-        """Give the end of what was read where nothing waits: a punctuation may never come."""
-        idle = {partition for partition, lane in self._lanes.items() if not lane}
-        return {p: through for p, through in self._passed.items() if p in idle}
-
     def _sane(self, new: pa.Table) -> pa.Table:
         # One that is a timestamp by mistake would end as many batches before it.
         marks, reasons = new[MARK].to_pylist(), new[REASON].to_pylist()
-        reached = dict(self.reached)
+        reached: dict[int, int] = {}
         for at, partition in enumerate(new[PARTITION].to_pylist()):
             mark = marks[at]
-            if mark is None:
+            if mark is None or mark == FINISHED:
                 continue
-            if mark > reached.get(partition, mark) + MARKS_AHEAD_MAX:
+            before = reached.get(partition, self._at(partition))
+            if mark > before + MARKS_AHEAD_MAX:
                 marks[at] = None
-                reasons[at] = f"punctuation {mark} is too far ahead of {reached[partition]}"
+                reasons[at] = f"punctuation {mark} is too far ahead of {before}"
             else:
-                reached[partition] = max(reached.get(partition, mark), mark + 1)
+                reached[partition] = max(before, mark + 1)
         for name, values in ((MARK, marks), (REASON, reasons)):
             at = new.schema.get_field_index(name)
             new = new.set_column(
@@ -278,60 +360,42 @@ class Marked(Backlog):
             )
         return new if self.keeps_insane else new.filter(new[REASON].is_null())
 
-    def _divided(self, chunk: _Chunk, new: pa.Table) -> Iterator[_Segment]:
-        marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()
-        for partition, run_start, run_end in runs_of(new[PARTITION]):
-            epoch = self.reached[partition]
-            first, after = bisect_left(marked, run_start), bisect_left(marked, run_end)
-            start = run_start - first  # in the chunk, which has no punctuations
-            for nth in range(first, after):
-                mark, place = new[MARK][marked[nth]].as_py(), new[PLACE][marked[nth]].as_py()
-                end = marked[nth] - nth
-                if mark >= epoch:  # a lower one is a repeat
-                    if end > start:
-                        yield chunk.segment(epoch, partition, start, end)
-                    yield mark, partition, (chunk, end, end), place + 1
-                    epoch, start = mark + 1, end
-            end = run_end - after
+    def _divided(self, chunk: Chunk, new: pa.Table) -> Iterator[Segment]:
+        for partition, start, end, mark, place in _stretches(new):
+            epoch = self._at(partition)
             if end > start:
                 yield chunk.segment(epoch, partition, start, end)
-            self.reached[partition] = epoch
+                self._reach(partition, epoch, open_=True)
+            if mark == FINISHED:
+                self._finish(partition, place)
+            elif mark is not None and mark >= epoch:  # a lower one is a repeat
+                yield mark, partition, (chunk, end, end), place + 1
+                self._reach(partition, mark + 1, open_=False)
 
 
-def batch_of(stream: Stream, id: int, pieces: list[_Piece], filled: Sequence[Tuple]) -> Batch:
-    """Make a batch of pieces, by their places among what is decoded, and of what was filled in."""
-    origin = partial(_position, pieces)
-    if len(pieces) == 1 and not filled:  # as most are
-        ((chunk, start, end),) = pieces
-        if end - start <= ROWS_OF_A_PIECE:
-            return Batch(stream, id, tuples=chunk.tuples(start, end), origin=origin)
-    rows = sum(end - start for _, start, end in pieces)
-    if rows > ROWS_OF_A_PIECE * len(pieces) and not filled:
-        tables = [chunk.table.slice(start, end - start) for chunk, start, end in pieces]
-        return Batch(stream, id, table=pa.concat_tables(tables), origin=origin)
-    tuples = [values for piece in pieces for values in piece[0].tuples(piece[1], piece[2])]
-    return Batch(stream, id, tuples=tuples + list(filled), origin=origin)
+def _stretches(new: pa.Table) -> Iterator[tuple[int, int, int, int | None, int]]:
+    """Give what lies between marks: partition, from, to (as if there were no marks), and the mark
+    that is after it, if there is one, with its place.
+    """
+    marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()
+    for partition, run_start, run_end in runs_of(new[PARTITION]):
+        first, after = bisect_left(marked, run_start), bisect_left(marked, run_end)
+        start = run_start - first
+        for nth in range(first, after):
+            end = marked[nth] - nth
+            yield partition, start, end, *(new[name][marked[nth]].as_py() for name in (MARK, PLACE))
+            start = end
+        yield partition, start, run_end - after, None, 0
 
 
-def _good(chunk: _Chunk, start: int, end: int) -> _Piece:
-    """Name the same tuples by their places among the decoded ones of the chunk."""
-    return chunk, start - bisect_left(chunk.bad_at, start), end - bisect_left(chunk.bad_at, end)
-
-
-def _bad(chunk: _Chunk, start: int, end: int) -> pa.Table:
-    """Give the others, which could not be decoded."""
-    first, after = bisect_left(chunk.bad_at, start), bisect_left(chunk.bad_at, end)
-    return chunk.bad.slice(first, after - first)
-
-
-def _position(spans: list[_Piece], index: int) -> Position | None:
-    """Find where a tuple came from; only who asks reads its bytes."""
-    for chunk, start, end in spans:
-        if index < end - start:
-            at = start + index
-            return Position(*(chunk.good[name][at].as_py() for name in ARRIVAL.names[:3]))
-        index -= end - start
-    return None
+def _until_finished(new: pa.Table) -> Iterator[tuple[int, int, int, int | None]]:
+    """Give the rows of each partition: from, to, and the place where it is finished after them."""
+    finished = pc.indices_nonzero(pc.equal(new[MARK], FINISHED)).to_pylist()
+    for partition, start, run_end in runs_of(new[PARTITION]):
+        for row in finished[bisect_left(finished, start) : bisect_left(finished, run_end)]:
+            yield partition, start, row, new[PLACE][row].as_py()
+            start = row + 1
+        yield partition, start, run_end, None
 
 
 def epochs_of(records: pa.Table, rule: ByInterval) -> pa.Array:
@@ -342,18 +406,3 @@ def epochs_of(records: pa.Table, rule: ByInterval) -> pa.Array:
     floor = pc.subtract(quotient, below.cast(pa.int64()))
     known = pc.max_element_wise(floor, BEFORE_ALL + 1)
     return pc.if_else(records[REASON].is_valid(), BEFORE_ALL, known).combine_chunks()
-
-
-def runs_of(column: pa.ChunkedArray | pa.Array) -> list[tuple[int, int, int]]:
-    """Give (value, from, to) of each run of equal values."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    runs = pc.run_end_encode(array)
-    ends = runs.run_ends.to_pylist()
-    return list(zip(runs.values.to_pylist(), [0, *ends[:-1]], ends, strict=True)) if ends else []
-
-
-def _integers(column: pa.ChunkedArray) -> memoryview:
-    """Give a column as integers that are looked up without Arrow, which takes 1 us for each."""
-    array = column.combine_chunks()
-    buffer = array.buffers()[1] or b""
-    return memoryview(buffer).cast("q")[array.offset : array.offset + len(array)]

@@ -1,14 +1,17 @@
 """Batches: what arrives from ingest, and the atomic batch that a procedure is given."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl_procs.model import Stream
 from etl_procs.rules import Value
+
+if TYPE_CHECKING:
+    from etl_procs.sources import Run
 
 PARTITION, PLACE, VALUE, REASON, MARK = "_partition", "_place", "_value", "_reason", "_mark"
 SOURCE, SEQ = "_source", "_seq"
@@ -34,7 +37,7 @@ LAST = (1 << INDEX_BITS) - 1
 record's."""
 TUPLES_OF_A_RECORD_MAX = LAST
 
-FINISHED = 2**62
+FINISHED = 2**63 - 1
 """The mark after which nothing comes in a partition."""
 NOTHING = -(2**63)
 """The mark of what is no tuple, and ends nothing."""
@@ -194,6 +197,10 @@ class Input(NamedTuple):
     """The next place in each partition that it moves."""
     size: int = 0
     """The bytes of its records, about."""
+    numbers: "Sequence[Run]" = ()
+    """The numbers of its tuples in their sources."""
+    late: Batch | None = None
+    """The tuples that came too late, where they go to a stream of their own."""
 
 
 class Round(NamedTuple):

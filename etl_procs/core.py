@@ -5,9 +5,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
-from etl_procs import evolution, ledger, pending
+from etl_procs import evolution, ledger, pending, sources
 from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
 from etl_procs.dead_letters import DeadLetters
@@ -118,6 +119,7 @@ class Core:
                 partitions=partitions,
                 clock=self._clock,
                 rows_max=self._settings.batch_rows_max,
+                known=partial(sources.known, connection, dataflow),
                 me=self._partition,
             )
             latencies = {u.name: self.metrics.units[f"{dataflow}.{u.name}"] for u in plan.units}

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import NoReturn
 
-from etl_procs import ledger, pending, staging
+from etl_procs import ledger, pending, sources, staging
 from etl_procs.batch import Batch, Round, Tuple
 from etl_procs.dead_letters import DeadLetters, Replay
 from etl_procs.errors import (
@@ -31,6 +31,7 @@ from etl_procs.flow import Committed, Flow, Key
 from etl_procs.graph import Unit
 from etl_procs.metrics import Metrics
 from etl_procs.rules import rule_of
+from etl_procs.sources import Run
 from etl_procs.staging import Staged
 from etl_procs.store import GuardedStore
 from headrace.clock import Clock
@@ -95,6 +96,7 @@ class Group:
         self._replay: Replay | None = None
         self._bytes = 0
         self._positions: dict[str, dict[int, int]] = defaultdict(dict)
+        self._numbers: dict[str, list[Run]] = defaultdict(list)
         self._epoch: int | None = None
         self._staged: dict[str, list[tuple[int, Staged]]] = {}
         self._took: dict[str, list[float]] = {unit.name: [] for unit in self._plan.units}
@@ -136,12 +138,17 @@ class Group:
         self._next()
         self._begun += 1
         self._round = self._flow.begun + self._begun
-        for batch, undecoded, positions, size in round_.inputs:
+        for batch, undecoded, positions, size, numbers, late in round_.inputs:
             batch.id = self.last  # it may have been cut before dead letters took an id
             stream = batch.stream
             self._held[stream.name] = batch
             self._tuples += len(batch)
             self._positions[stream.name].update(positions)
+            self._numbers[stream.name] += numbers
+            if late is not None:
+                late.id = self.last
+                self._held[late.stream.name] = late
+                self._tuples += len(late)
             if undecoded is not None:
                 self._letters.add_undecoded(stream, self.last, undecoded, self._now())
                 self._count_dead(undecoded.num_rows, undecoded.nbytes)
@@ -342,6 +349,8 @@ class Group:
             staging.add(connection, self._plan.dataflow.outlets[name], rows)
             staged += sum(len(part.part) for _, part in rows)
         ledger.move_positions(connection, self._name, self._positions)
+        for stream, runs in self._numbers.items():
+            sources.see(connection, self._name, stream, runs)
         if self._epoch is not None:
             rule = rule_of(self._plan.dataflow.borders)
             ledger.close_epoch(connection, self._name, rule, self._epoch)

@@ -19,17 +19,20 @@ with the next record after it.
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from math import inf
 
-from etl_procs.backlog import ALL, BEFORE_ALL, UNKNOWN, Backlog, Counted, Marked, Timed, batch_of
+from etl_procs.backlog import ALL, BEFORE_ALL, NEVER, UNKNOWN, Backlog, Counted, Marked, Timed
 from etl_procs.batch import Arrived, Round, Tuple
+from etl_procs.chunk import batch_of
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import CoreError
 from etl_procs.fitting import Fitter
 from etl_procs.model import Stream
 from etl_procs.routing import own
 from etl_procs.rules import ByCount, ByInterval, ByPunctuation, Missing, OnTimeout
+from etl_procs.sources import Seen, Sources
 from headrace.clock import Clock
 from headrace.errors import HeadraceError
 
@@ -49,15 +52,16 @@ class Intake:
         partitions: Mapping[str, Collection[int]],
         clock: Clock,
         rows_max: int,
+        known: Callable[[str, int, str], Seen],
         me: int = 0,
     ) -> None:
         """Begin after the last `batch` in the ledger, and the last `epoch` that it closed.
 
         An epoch is an interval of event time; or else it counts the rounds that were cut, and so
         the punctuations. It is not the batch: dead letters that run again are batches too.
-        By stream name: `positions` are the next offsets that the ledger has, and `partitions` all
-        that the topic has. A batch may have `rows_max` records. `me` is this partition of the
-        dataflow's.
+        By stream name: `positions` are the next places that the ledger has, `partitions` are all
+        that the topic has, and `known` tells what the ledger has of a source in one of them. A
+        batch may have `rows_max` tuples. `me` is this partition of the dataflow's.
         """
         self._me, self._of = me, dataflow.partitions
         self._clock, self._rows_max = clock, rows_max
@@ -70,15 +74,16 @@ class Intake:
         for stream in dataflow.borders:
             seen, rule = dict(positions.get(stream.name, {})), stream.batches
             first, lanes = self._cut + 1, partitions[stream.name]
+            sources = Sources(partial(known, stream.name))
             if isinstance(rule, ByCount):
                 self._check_size(stream, rule.tuples)
-                self._queues.append(Counted(stream, seen, [ALL], first))
+                self._queues.append(Counted(stream, seen, [ALL], first, sources))
             elif isinstance(rule, ByPunctuation):
-                self._queues.append(marked := Marked(stream, seen, lanes, first))
+                self._queues.append(marked := Marked(stream, seen, lanes, first, sources))
                 marked.keeps_insane = me == 0  # as all that does not decode
             else:
                 first = BEFORE_ALL if epoch is None else epoch + 1
-                self._queues.append(Timed(stream, seen, lanes, first))
+                self._queues.append(Timed(stream, seen, lanes, first, sources))
 
     def add(self, arrived: Arrived) -> None:
         """Keep what was not added before, and lies after the ledger's positions."""
@@ -100,13 +105,15 @@ class Intake:
         for queue in self._queues:
             if queue.largest > self._rows_max:
                 self._check_size(queue.stream, queue.size(epoch))
-            if queue.lowest <= epoch:
+            if queue.holds(epoch):
                 late.append(queue)
         filled: Mapping[Backlog, Sequence[Tuple]] = {}
         if late or not self._queues:
             if not self._over(late, epoch):
                 return None
             filled = {queue: self._fill(queue, epoch) for queue in late}
+        elif self._queues[0].lowest == NEVER and self.oldest() is None:
+            return None
         self.batch += 1
         self._cut = epoch
         if self._warned:
@@ -119,7 +126,7 @@ class Intake:
     def deadline(self) -> float | None:
         """Tell when `next` may close a round that is incomplete now, or warns that it does not."""
         began, epoch = self.oldest(), self._epoch()
-        late = [queue for queue in self._queues if queue.lowest <= epoch]
+        late = [queue for queue in self._queues if queue.holds(epoch)]
         if began is None or not late:
             return None
         warnings = [q.warns_after for q in late if q.stream.name not in self._warned]

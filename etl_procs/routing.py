@@ -10,8 +10,9 @@ import zlib
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl_procs.backlog import epochs_of, runs_of
-from etl_procs.batch import MARK, PARTITION, PLACE, REASON, Arrived, Tuple
+from etl_procs.backlog import BEFORE_ALL, epochs_of
+from etl_procs.batch import FINISHED, MARK, PARTITION, PLACE, REASON, Arrived, Tuple
+from etl_procs.chunk import runs_of
 from etl_procs.model import Stream
 from etl_procs.rules import ByInterval, Value
 
@@ -36,8 +37,6 @@ def own(stream: Stream, tuples: list[Tuple], partition: int, partitions: int) ->
 def routed(arrived: Arrived, partitions: int) -> list[Arrived]:
     """Divide what has arrived, for each partition its part."""
     stream, table = arrived.stream, arrived.tuples
-    if isinstance(stream.batches, ByInterval) and table[MARK].null_count < len(table):
-        table = table.filter(table[MARK].is_null())  # only time ends an interval
     if partitions == 1:
         return [Arrived(stream, table)]
     table = table.sort_by([(PARTITION, "ascending"), (PLACE, "ascending")]).combine_chunks()
@@ -66,7 +65,9 @@ def _with_time_as_marks(table: pa.Table, rule: ByInterval) -> pa.Table:
     """Mark the first and the last record of each interval, for those whose tuples they are not:
     the first one ends the interval before, and past the last one they need not read again.
     """
-    epochs = epochs_of(table, rule)
+    given = table[MARK].combine_chunks()
+    finished = pc.coalesce(pc.equal(given, FINISHED), False)
+    epochs = pc.coalesce(pc.if_else(finished, BEFORE_ALL, given), epochs_of(table, rule))
     marks: list[pa.Array] = []
     for _, start, end in runs_of(table[PARTITION]):
         reached = pc.cumulative_max(epochs.slice(start, end - start))
@@ -74,7 +75,9 @@ def _with_time_as_marks(table: pa.Table, rule: ByInterval) -> pa.Table:
         is_first, is_last = pa.concat_arrays([YES, rises]), pa.concat_arrays([rises, YES])
         marks.append(pc.if_else(pc.or_(is_first, is_last), reached, None))
     at = table.schema.get_field_index(MARK)
-    return table.set_column(at, table.schema.field(MARK), pa.chunked_array(marks, pa.int64()))
+    told = pa.chunked_array(marks, pa.int64()).combine_chunks()
+    told = pc.if_else(finished, FINISHED, pc.min_element_wise(told, FINISHED - 1, skip_nulls=False))
+    return table.set_column(at, table.schema.field(MARK), told)
 
 
 def _part(table: pa.Table, own: pa.ChunkedArray) -> pa.Table:

@@ -35,6 +35,15 @@ class Missing:
     """What did arrive."""
 
 
+class Late(Enum):
+    """What becomes of a tuple whose interval its partition has passed already."""
+
+    NEXT = "next"
+    """It belongs to the batch that is open."""
+    DEAD = "dead"
+    """It is a dead letter."""
+
+
 Fill = Callable[[Missing], Iterable[Mapping[str, Value]]]
 """Gives the rows to add to a batch before it is closed."""
 
@@ -59,8 +68,9 @@ class ByCount:
 class ByInterval:
     """Cut one batch for each interval of `length` of an INTEGER column of event times.
 
-    An interval ends when every partition of the topic has brought a later event time. A tuple
-    that comes after a later one of its partition belongs to that one's batch.
+    An interval ends when every partition of the topic has brought a later event time. What is
+    `late` comes after a later interval of its partition: it belongs to that one's batch, or is a
+    dead letter, or goes to another stream of the dataflow, as a correction, with that batch's id.
     """
 
     column: str
@@ -68,6 +78,7 @@ class ByInterval:
     _: KW_ONLY
     timeout_s: float | None = None
     on_timeout: OnTimeout | Fill = OnTimeout.WAIT
+    late: "Late | Stream" = Late.NEXT
 
     def __post_init__(self) -> None:
         _at_least_one("by_interval", length=self.length)

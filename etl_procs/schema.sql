@@ -60,6 +60,18 @@ CREATE TABLE IF NOT EXISTS headrace_positions (
     PRIMARY KEY (dataflow, stream, partition)
 ) STRICT, WITHOUT ROWID;
 
+-- And which numbers of its producers' sources it has consumed there: the highest one, and bit by bit,
+-- in little-endian order, whether that and those before it were seen.
+CREATE TABLE IF NOT EXISTS headrace_sources (
+    dataflow  TEXT NOT NULL,
+    stream    TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    source    TEXT NOT NULL,
+    high      INTEGER NOT NULL,
+    bits      BLOB NOT NULL,
+    PRIMARY KEY (dataflow, stream, partition, source)
+) STRICT, WITHOUT ROWID;
+
 -- The topics that those positions were read from: one that is deleted and made again has another id.
 CREATE TABLE IF NOT EXISTS headrace_topics (
     dataflow TEXT NOT NULL,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.intake import Intake
 from etl_procs.routing import routed
 from etl_procs.rules import OnTimeout, Rule, by_count, by_interval, by_punctuation
+from etl_procs.sources import Seen
 
 CLOSE = OnTimeout.CLOSE
 
@@ -76,6 +78,7 @@ class Bench:
         partitions: int = 1,
         after: Sequence["Cut"] = (),
         rows_max: int = 999,
+        known: Mapping[tuple[int, str], Seen] = MappingProxyType({}),
         me: int = 0,
         of: int = 1,
     ) -> None:
@@ -93,6 +96,7 @@ class Bench:
             partitions=dict.fromkeys(names, range(partitions)[::-1]),
             clock=self.clock,
             rows_max=rows_max,
+            known=lambda stream, partition, source: known.get((partition, source), Seen()),
             me=me,
         )
 

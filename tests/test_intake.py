@@ -403,13 +403,16 @@ def test_by_count_over_partitions_every_record_is_in_one_round(data: st.DataObje
 def expected(log: Log, length: int) -> dict[int, list[str]]:
     """Cut by interval as the rule says it, record by record, with the whole log at hand."""
     held, reached = [], dict.fromkeys(log, -99)
-    for record in tuples_of(log):
-        own = -99 if record.word == "?" else int(record.word) // length
+    for record in (record for records in log.values() for record in records):
+        if record.word[0] == "|":  # a punctuation tells the time
+            own = int(record.word[1:])
+        else:
+            own = -99 if record.word == "?" else int(record.word) // length
         reached[record.partition] = max(reached[record.partition], own)
-        held.append((reached[record.partition], record.name))
+        held.append((reached[record.partition], record.name if record.word[0] != "|" else ""))
     ended = sorted({epoch for epoch, _ in held if -99 < epoch < min(reached.values())})
     return {
-        epoch: [name for at, name in held if before < at <= epoch]
+        epoch: [name for at, name in held if name and before < at <= epoch]
         for before, epoch in zip([-100, *ended], ended, strict=False)
     }
 

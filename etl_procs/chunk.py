@@ -1,0 +1,134 @@
+"""Chunks: what one arrival brought, and the pieces of it of which batches are made."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl_procs.batch import ARRIVAL, PARTITION, PLACE, REASON, Batch, Position, Tuple, tuples_of
+from etl_procs.model import Stream
+from etl_procs.sources import Numbers
+
+# Pieces of more rows are handed on as Arrow; of fewer, a table costs more than its tuples do.
+ROWS_OF_A_PIECE = 64
+
+LATE = "_late"
+"""The column that marks tuples for the stream of those that are late."""
+
+
+class Chunk:
+    """What one `add` brought, without punctuations, in the order in which it is read."""
+
+    def __init__(self, stream: Stream, records: pa.Table, added: float) -> None:
+        self.added = added
+        self.records = records
+        self.record_bytes = records.nbytes / max(len(records), 1)
+        self.cuts = 1
+        """Into how many pieces it will be cut, about."""
+        self.runs = runs_of(records[PARTITION])
+        self.places = integers(records[PLACE])
+        is_bad = records[REASON].is_valid()
+        self.bad_at: list[int] = pc.indices_nonzero(is_bad).to_pylist()
+        self.bad: pa.Table = records.select(ARRIVAL.names).filter(is_bad) if self.bad_at else None
+        self.good = records.filter(pc.invert(is_bad)) if self.bad_at else records
+        self.table = self.good.select(stream.columns.names).cast(stream.columns.arrow)
+        self.late_at: list[int] = []
+        """Which of the decoded ones go to the stream of those that are late."""
+        if LATE in records.column_names:
+            self.late_at = pc.indices_nonzero(self.good[LATE]).to_pylist()
+        numbers = Numbers(records)
+        self.numbers = numbers if numbers.any else None
+        self._tuples: list[Tuple] | None = None
+
+    def segment(self, epoch: int, partition: int, start: int, end: int) -> "Segment":
+        """Put records of one partition into an epoch."""
+        return epoch, partition, (self, start, end), self.places[end - 1] + 1
+
+    def tuples(self, start: int, end: int) -> list[Tuple]:
+        """Give decoded tuples; where pieces are small, they are made once for all of them."""
+        if self._tuples is None:
+            if self.records.num_rows > self.cuts * ROWS_OF_A_PIECE:
+                return tuples_of(self.table.slice(start, end - start))
+            self._tuples = tuples_of(self.table)
+        return self._tuples[start:end]
+
+
+Piece = tuple[Chunk, int, int]
+"""Consecutive records of a chunk: from, to."""
+Segment = tuple[int, int, Piece, int]
+"""Consecutive records of a partition in one epoch: epoch, partition, they, the next place."""
+
+
+def batch_of(stream: Stream, id: int, pieces: list[Piece], filled: Sequence[Tuple]) -> Batch:
+    """Make a batch of pieces, by their places among what is decoded, and of what was filled in."""
+    made = _batch_of(stream, id, pieces, filled)
+    if not stream.order or len(made) < 2:
+        return made
+    order = pc.sort_indices(made.table, [(stream.order, "ascending")])
+    rows = order.to_pylist()
+    return Batch(
+        stream, id, table=made.table.take(order), origin=lambda at: made.position(rows[at])
+    )
+
+
+def _batch_of(stream: Stream, id: int, pieces: list[Piece], filled: Sequence[Tuple]) -> Batch:
+    origin = partial(_position, pieces)
+    if len(pieces) == 1 and not filled:  # as most are
+        ((chunk, start, end),) = pieces
+        if end - start <= ROWS_OF_A_PIECE:
+            return Batch(stream, id, tuples=chunk.tuples(start, end), origin=origin)
+    rows = sum(end - start for _, start, end in pieces)
+    if rows > ROWS_OF_A_PIECE * len(pieces) and not filled:
+        tables = [chunk.table.slice(start, end - start) for chunk, start, end in pieces]
+        return Batch(stream, id, table=pa.concat_tables(tables), origin=origin)
+    tuples = [values for piece in pieces for values in piece[0].tuples(piece[1], piece[2])]
+    return Batch(stream, id, tuples=tuples + list(filled), origin=origin)
+
+
+def parted(chunk: Chunk, start: int, end: int) -> Iterator[tuple[bool, Piece]]:
+    """Part decoded tuples into those that are late and those that are not."""
+    for at in chunk.late_at[bisect_left(chunk.late_at, start) : bisect_left(chunk.late_at, end)]:
+        if at > start:
+            yield False, (chunk, start, at)
+        yield True, (chunk, at, at + 1)
+        start = at + 1
+    if end > start:
+        yield False, (chunk, start, end)
+
+
+def decoded(chunk: Chunk, start: int, end: int) -> Piece:
+    """Name the same tuples by their places among the decoded ones of the chunk."""
+    return chunk, start - bisect_left(chunk.bad_at, start), end - bisect_left(chunk.bad_at, end)
+
+
+def undecoded(chunk: Chunk, start: int, end: int) -> pa.Table:
+    """Give the others, which could not be decoded."""
+    first, after = bisect_left(chunk.bad_at, start), bisect_left(chunk.bad_at, end)
+    return chunk.bad.slice(first, after - first)
+
+
+def _position(spans: list[Piece], index: int) -> Position | None:
+    """Find where a tuple came from; only who asks reads its bytes."""
+    for chunk, start, end in spans:
+        if index < end - start:
+            at = start + index
+            return Position(*(chunk.good[name][at].as_py() for name in ARRIVAL.names[:3]))
+        index -= end - start
+    return None
+
+
+def runs_of(column: pa.ChunkedArray | pa.Array) -> list[tuple[int, int, int]]:
+    """Give (value, from, to) of each run of equal values."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    runs = pc.run_end_encode(array)
+    ends = runs.run_ends.to_pylist()
+    return list(zip(runs.values.to_pylist(), [0, *ends[:-1]], ends, strict=True)) if ends else []
+
+
+def integers(column: pa.ChunkedArray) -> memoryview:
+    """Give a column as integers that are looked up without Arrow, which takes 1 us for each."""
+    array = column.combine_chunks()
+    buffer = array.buffers()[1] or b""
+    return memoryview(buffer).cast("q")[array.offset : array.offset + len(array)]
