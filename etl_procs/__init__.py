@@ -9,6 +9,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.errors import GivenUp
 from etl_procs.model import Aggregate, Call, Outlet, Procedure, Stream, Table, Trigger, Window
 from etl_procs.rules import (
+    Late,
     Missing,
     OnTimeout,
     by_count,
@@ -41,6 +42,7 @@ __all__ = [
     "Clean",
     "Dataflow",
     "GivenUp",
+    "Late",
     "Mean",
     "Missing",
     "OnTimeout",

@@ -31,7 +31,9 @@ from etl_procs.chunk import (
     integers,
     parted,
     runs_of,
+    stretches,
     undecoded,
+    until_finished,
 )
 from etl_procs.errors import CoreError
 from etl_procs.model import Stream
@@ -251,7 +253,7 @@ class Counted(Backlog):
         assert isinstance(self.stream.batches, ByCount)
         most, epoch = self.stream.batches.tuples, self.reached[ALL]
         left = most - self._sizes.get(epoch, 0)
-        for partition, start, stop, mark, _ in _stretches(new):
+        for partition, start, stop, mark, _ in stretches(new):
             while start < stop:
                 end = min(start + left, stop)
                 yield chunk.segment(epoch, partition, start, end)
@@ -279,7 +281,7 @@ class Timed(Backlog):
         assert isinstance(self.stream.batches, ByInterval)
         rule, marks = self.stream.batches, new[MARK].combine_chunks()
         own = pc.coalesce(marks, epochs_of(new, rule))
-        self._stretches = list(_until_finished(new))
+        self._stretches = list(until_finished(new))
         self._epochs = self._risen(own)
         came_late = pc.and_(
             pc.less(own, self._epochs), pc.and_(marks.is_null(), new[REASON].is_null())
@@ -361,7 +363,7 @@ class Marked(Backlog):
         return new if self.keeps_insane else new.filter(new[REASON].is_null())
 
     def _divided(self, chunk: Chunk, new: pa.Table) -> Iterator[Segment]:
-        for partition, start, end, mark, place in _stretches(new):
+        for partition, start, end, mark, place in stretches(new):
             epoch = self._at(partition)
             if end > start:
                 yield chunk.segment(epoch, partition, start, end)
@@ -371,31 +373,6 @@ class Marked(Backlog):
             elif mark is not None and mark >= epoch:  # a lower one is a repeat
                 yield mark, partition, (chunk, end, end), place + 1
                 self._reach(partition, mark + 1, open_=False)
-
-
-def _stretches(new: pa.Table) -> Iterator[tuple[int, int, int, int | None, int]]:
-    """Give what lies between marks: partition, from, to (as if there were no marks), and the mark
-    that is after it, if there is one, with its place.
-    """
-    marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()
-    for partition, run_start, run_end in runs_of(new[PARTITION]):
-        first, after = bisect_left(marked, run_start), bisect_left(marked, run_end)
-        start = run_start - first
-        for nth in range(first, after):
-            end = marked[nth] - nth
-            yield partition, start, end, *(new[name][marked[nth]].as_py() for name in (MARK, PLACE))
-            start = end
-        yield partition, start, run_end - after, None, 0
-
-
-def _until_finished(new: pa.Table) -> Iterator[tuple[int, int, int, int | None]]:
-    """Give the rows of each partition: from, to, and the place where it is finished after them."""
-    finished = pc.indices_nonzero(pc.equal(new[MARK], FINISHED)).to_pylist()
-    for partition, start, run_end in runs_of(new[PARTITION]):
-        for row in finished[bisect_left(finished, start) : bisect_left(finished, run_end)]:
-            yield partition, start, row, new[PLACE][row].as_py()
-            start = row + 1
-        yield partition, start, run_end, None
 
 
 def epochs_of(records: pa.Table, rule: ByInterval) -> pa.Array:

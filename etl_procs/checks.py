@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
 from etl_procs.columns import Column, Columns, Type
-from etl_procs.model import Window
+from etl_procs.model import Stream, Window
+from etl_procs.rules import ByInterval, Rule
 from headrace.errors import DefinitionError
 
 AGGREGATE = re.compile(r"\s*(?:count\(\s*\*\s*\)|sum\(\s*(?P<column>[a-z_0-9]+)\s*\))\s*")
@@ -74,6 +75,24 @@ def check_event_time(of: str, name: str, columns: Columns) -> None:
             f"{of}: the event time {name} is {column.type.value}"
             + ("" if column.required else ", and may be NULL"),
             hint=f"Declare it {name} INTEGER NOT NULL: milliseconds since 1970, for example.",
+        )
+
+
+def check_corrections(
+    of: str, late: Stream, columns: Columns, others: Iterable[Rule | None]
+) -> None:
+    """Refuse a stream that cannot take what is late."""
+    wrong = ""
+    if late.columns.columns != columns.columns:
+        wrong = "has other columns"
+    elif late.batches is not None:
+        wrong = "has a batch rule of its own"
+    elif any(isinstance(rule, ByInterval) and rule.late is late for rule in others):
+        wrong = "takes what is late of another one already"
+    if wrong:
+        raise DefinitionError(
+            f"{of} gives what is late to {late.name}, which {wrong}",
+            hint="Declare a stream of the same columns for it alone, without a rule.",
         )
 
 

@@ -7,7 +7,18 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl_procs.batch import ARRIVAL, PARTITION, PLACE, REASON, Batch, Position, Tuple, tuples_of
+from etl_procs.batch import (
+    ARRIVAL,
+    FINISHED,
+    MARK,
+    PARTITION,
+    PLACE,
+    REASON,
+    Batch,
+    Position,
+    Tuple,
+    tuples_of,
+)
 from etl_procs.model import Stream
 from etl_procs.sources import Numbers
 
@@ -117,6 +128,31 @@ def _position(spans: list[Piece], index: int) -> Position | None:
             return Position(*(chunk.good[name][at].as_py() for name in ARRIVAL.names[:3]))
         index -= end - start
     return None
+
+
+def stretches(new: pa.Table) -> Iterator[tuple[int, int, int, int | None, int]]:
+    """Give what lies between marks: partition, from, to (as if there were no marks), and the mark
+    that is after it, if there is one, with its place.
+    """
+    marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()
+    for partition, run_start, run_end in runs_of(new[PARTITION]):
+        first, after = bisect_left(marked, run_start), bisect_left(marked, run_end)
+        start = run_start - first
+        for nth in range(first, after):
+            end = marked[nth] - nth
+            yield partition, start, end, *(new[name][marked[nth]].as_py() for name in (MARK, PLACE))
+            start = end
+        yield partition, start, run_end - after, None, 0
+
+
+def until_finished(new: pa.Table) -> Iterator[tuple[int, int, int, int | None]]:
+    """Give the rows of each partition: from, to, and the place where it is finished after them."""
+    finished = pc.indices_nonzero(pc.equal(new[MARK], FINISHED)).to_pylist()
+    for partition, start, run_end in runs_of(new[PARTITION]):
+        for row in finished[bisect_left(finished, start) : bisect_left(finished, run_end)]:
+            yield partition, start, row, new[PLACE][row].as_py()
+            start = row + 1
+        yield partition, start, run_end, None
 
 
 def runs_of(column: pa.ChunkedArray | pa.Array) -> list[tuple[int, int, int]]:

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from etl_procs import graph
-from etl_procs.checks import check_body, check_event_time, check_key, column_of, summed, things
+from etl_procs.checks import (
+    check_body,
+    check_corrections,
+    check_event_time,
+    check_key,
+    column_of,
+    summed,
+    things,
+)
 from etl_procs.columns import Columns, check_bare, check_name, check_rows, parse_table, parse_tuple
 from etl_procs.model import (
     Aggregate,
@@ -21,7 +29,7 @@ from etl_procs.model import (
     Trigger,
     Window,
 )
-from etl_procs.rules import ByInterval, Extent, LastInterval, Rule, Value
+from etl_procs.rules import ByInterval, Extent, LastInterval, Late, Rule, Value
 from etl_procs.wire import Format, Wire
 from headrace.errors import DefinitionError
 
@@ -87,6 +95,9 @@ class Dataflow:
             things(of, "is cut by", [batches], Rule)
         if isinstance(batches, ByInterval):
             check_event_time(of, batches.column, parsed)
+            if not isinstance(batches.late, Late):
+                (late,) = self._own(of, "gives what is late to", [batches.late], Stream)
+                check_corrections(of, late, parsed, [s.batches for s in self.borders])
         if key:
             check_key(of, key, parsed)
         if order:
@@ -308,6 +319,13 @@ class Dataflow:
     def borders(self) -> tuple[Stream, ...]:
         """Give the streams that come from outside."""
         return tuple(stream for stream in self.streams.values() if stream.batches is not None)
+
+    @property
+    def corrections(self) -> tuple[Stream, ...]:
+        """Give the streams to which border streams give what is late."""
+        rules = [stream.batches for stream in self.borders]
+        lates = [rule.late for rule in rules if isinstance(rule, ByInterval)]
+        return tuple(late for late in lates if isinstance(late, Stream))
 
     def _new(self, kind: str, name: str, *existing: Mapping[str, object]) -> str:
         of = f"{kind} {self.name}.{name}"

@@ -9,7 +9,6 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -25,8 +24,6 @@ from etl_procs.batch import (
     Batch,
     Position,
     Tuple,
-    index_of,
-    offset_of,
     place_of,
 )
 from etl_procs.columns import Columns, parse_tuple
@@ -34,8 +31,8 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged
 from etl_procs.fitting import Fitter
 from etl_procs.graph import Unit
+from etl_procs.letter import DeadLetter, shown_place
 from etl_procs.model import Stream
-from headrace import arrow
 from headrace.errors import HeadraceError, Refused
 
 log = logging.getLogger(__name__)
@@ -118,39 +115,6 @@ SCHEMA_BYTES = 2**20
 """So much of a batch's data has its columns; they come first."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """One tuple, or one batch, that could not be processed: the columns of its row, in order."""
-
-    id: int
-    dataflow: str
-    unit: str
-    stream: str
-    batch: int
-    reason: str
-    attempts: int
-    at: str
-    row_count: int
-    topic: str | None
-    partition: int | None
-    offset: int | None
-    value: bytes | None
-    fields: str | None
-    data: bytes | None
-    replay: int
-    index: int | None
-
-    @property
-    def is_batch(self) -> bool:
-        """Whether it is a whole batch."""
-        return self.data is not None
-
-    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
-        """Give the tuples of a batch, or the first of them, each with the place it came from."""
-        found = [] if self.data is None else arrow.from_bytes(self.data).slice(0, most).to_pylist()
-        return [{PARTITION: row.pop(PARTITION), **_shown(row.pop(PLACE)), **row} for row in found]
-
-
 class Tally(NamedTuple):
     """How many letters there are for one reason."""
 
@@ -221,7 +185,7 @@ class DeadLetters:
 
     def _add(self, stream: Stream, origin: Iterable[Any], **values: object) -> None:
         partition, place, value = origin
-        shown = _shown(place)
+        shown = shown_place(place)
         of_place = {
             "topic": None if partition is None else stream.topic,
             "partition": partition,
@@ -373,14 +337,6 @@ def _replay_of(letters: list[DeadLetter], dataflow: Dataflow, batch: int) -> Rep
         raise DefinitionChanged(f"no such procedure takes {', '.join(gone)} any more", hint="")
     batches = {name: _joined(taken[name], batch, letters) for name in streams}
     return Replay(names, batches, letters[0].id)
-
-
-def _shown(place: int | None) -> dict[str, int | None]:
-    """Write a place as those who look for it in Kafka name it."""
-    if place is None:
-        return {"_offset": None, "_index": None}
-    index = index_of(place)
-    return {"_offset": offset_of(place), "_index": None if index == LAST else index}
 
 
 def _joined(stream: Stream, batch: int, letters: list[DeadLetter]) -> Batch:

@@ -79,12 +79,19 @@ def _check_streams(dataflow: "Dataflow") -> None:
     taken = consumers(dataflow)
     for stream in dataflow.streams.values():
         of = f"stream {dataflow.name}.{stream.name}"
-        giver = producers.get(stream.name)
+        giver = producers.get(stream.name) or (
+            "the log" if stream in dataflow.corrections else None
+        )
         if giver is None and stream.batches is None:
             raise DefinitionError(
                 f"{of} is given by no procedure, and has no batch rule to come from outside with",
                 hint="Give it one: batches=by_count(1000, linger_s=0.1); or name it in the gives "
                 "of a procedure.",
+            )
+        if stream in dataflow.corrections and stream.name in producers:
+            raise DefinitionError(
+                f"{of} is given by {producers[stream.name]}, and takes what is late of another",
+                hint="A stream has one producer: declare a second stream, and take both.",
             )
         if giver is not None and stream.batches is not None:
             raise DefinitionError(

@@ -9,7 +9,8 @@ from itertools import chain
 from pathlib import Path
 
 from etl_procs import reader
-from etl_procs.dead_letters import NUMBERS, DeadLetter, DeadLetters, Tally
+from etl_procs.dead_letters import NUMBERS, DeadLetters, Tally
+from etl_procs.letter import DeadLetter
 from etl_procs.reader import Reader
 from etl_procs.store import Store, Write
 from headrace.config import Core as Settings

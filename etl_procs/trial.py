@@ -44,15 +44,16 @@ class Trial:
         Each partition has a batch of the rows whose keys are its own. If a unit gives it up,
         `GivenUp` is raised; it is a dead letter then, and the next batch goes on as in the engine.
         """
-        unknown = rows.keys() - {stream.name for stream in self._flow.borders}
+        streams = [*self._flow.borders, *self._flow.corrections]
+        unknown = rows.keys() - {stream.name for stream in streams}
         if unknown:
             raise DefinitionError(
                 f"{', '.join(unknown)} is no border stream of dataflow {self._flow.name}",
-                hint=f"They are: {', '.join(stream.name for stream in self._flow.borders)}.",
+                hint=f"They are: {', '.join(stream.name for stream in streams)}.",
             )
         parts = {
             stream: Fitter(stream.columns).fit(rows[stream.name], f"the trial gives {stream.name}")
-            for stream in self._flow.borders
+            for stream in streams
             if stream.name in rows
         }
         for partition, core in enumerate(self._cores):

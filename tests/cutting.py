@@ -1,23 +1,27 @@
 """An intake at the bench: logs written as words, and what is cut of them; at will, any log."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import MappingProxyType
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl_procs.batch import ARRIVAL, Arrived, Round
+from etl_procs.batch import ARRIVAL, FINISHED, NOTHING, Arrived, Round
+from etl_procs.columns import parse_tuple
 from etl_procs.dataflow import Dataflow
 from etl_procs.intake import Intake
+from etl_procs.model import Stream
 from etl_procs.routing import routed
-from etl_procs.rules import OnTimeout, Rule, by_count, by_interval, by_punctuation
-from etl_procs.sources import Seen
+from etl_procs.rules import ByInterval, OnTimeout, Rule, by_count, by_interval, by_punctuation
+from etl_procs.sources import Run, Seen
 
 CLOSE = OnTimeout.CLOSE
+
+CORRECTED = Stream("", "", parse_tuple("at INTEGER", ""))
+"""Stands for the stream of what is late, which each bench makes anew."""
 
 
 class HeldClock:
@@ -35,11 +39,18 @@ class HeldClock:
 
 @dataclass(frozen=True)
 class Record:
-    """`5` is a tuple of event time 5, `?` does not decode, `|3` is a punctuation."""
+    """`5` is a tuple of event time 5, `?` does not decode, `|3` is a punctuation, `.` finishes.
+
+    `5@a7` is one with number 7 of source a; `-` an empty entry of a frame.
+    """
 
     partition: int
     offset: int
-    word: str
+    text: str
+
+    @property
+    def word(self) -> str:
+        return self.text.partition("@")[0]
 
     @property
     def name(self) -> str:
@@ -47,12 +58,18 @@ class Record:
 
     def row(self) -> dict[str, object]:
         row = {"_partition": self.partition, "_place": self.offset, "_value": self.name.encode()}
+        if source := self.text.partition("@")[2]:
+            row |= {"_source": source[0], "_seq": int(source[1:])}
         if self.word == "?":
             return row | {"_reason": "no number"}
+        if self.word in MARKS:
+            return row | {"_mark": MARKS[self.word]}
         if self.word[0] == "|":
             return row | {"_mark": int(self.word[1:])}
         return row | {"at": int(self.word), "name": self.name}
 
+
+MARKS = {".": FINISHED, "-": NOTHING}
 
 Log = Mapping[int, Sequence[Record]]
 """The records of each partition of a topic."""
@@ -78,16 +95,19 @@ class Bench:
         partitions: int = 1,
         after: Sequence["Cut"] = (),
         rows_max: int = 999,
-        known: Mapping[tuple[int, str], Seen] = MappingProxyType({}),
         me: int = 0,
         of: int = 1,
+        order: str = "",
     ) -> None:
         self.clock = HeldClock()
         self.me, self.flow = me, Dataflow("shop", partitions=of)
-        columns = "at INTEGER NOT NULL, name TEXT NOT NULL"
+        columns, known = "at INTEGER NOT NULL, name TEXT NOT NULL", seen_in(after)
+        self.flow.stream("late", columns)
         for name, rule in zip("abc", rules, strict=False):
-            self.flow.stream(name, columns, batches=rule, key="name")
-        names = list(self.flow.streams)
+            if isinstance(rule, ByInterval) and rule.late is CORRECTED:
+                rule = replace(rule, late=self.flow.streams["late"])
+            self.flow.stream(name, columns, batches=rule, key="name", order=order)
+        names = [stream.name for stream in self.flow.borders]
         self.intake = Intake(
             self.flow,
             batch=after[-1].id if after else 0,
@@ -133,6 +153,8 @@ class Cut:
     epoch: int | None
     text: list[str]
     positions: list[dict[int, int]]
+    numbers: list[Run]
+    late: list[str]
 
     @property
     def names(self) -> list[str]:
@@ -140,13 +162,26 @@ class Cut:
 
 
 def read_back(cut: Round) -> Cut:
-    text = []
+    text, late = [], []
+    numbers: list[Run] = []
     for of in cut.inputs:
+        numbers += of.numbers
+        late += [] if of.late is None else [str(name) for _, name in of.late.tuples]
         assert of.batch.id == cut.id
         bad = [] if of.undecoded is None else of.undecoded.select(ARRIVAL.names).to_pylist()
         names = [str(name) for _, name in of.batch.tuples]
         text.append(" ".join([*names, *(f"?{row['_partition']}:{row['_place']}" for row in bad)]))
-    return Cut(cut.id, cut.epoch, text, [dict(of.positions) for of in cut.inputs])
+    positions = [dict(of.positions) for of in cut.inputs]
+    return Cut(cut.id, cut.epoch, text, positions, numbers, late)
+
+
+def seen_in(cuts: Sequence["Cut"]) -> dict[tuple[int, str], Seen]:
+    """Tell what the ledger has of each source after these rounds of one stream."""
+    found: dict[tuple[int, str], Seen] = {}
+    for partition, source, first, last in (run for cut in cuts for run in cut.numbers):
+        key = partition, source
+        found[key] = found.get(key, Seen()).with_run(first, last)
+    return found
 
 
 def moved(cuts: Sequence[Cut]) -> list[dict[int, int]]:

@@ -17,7 +17,7 @@ from waiting import until
 
 from etl_procs import Dataflow, letters, loader
 from etl_procs.core import core_path
-from etl_procs.dead_letters import DeadLetter
+from etl_procs.letter import DeadLetter
 from etl_procs.reader import Reader
 from headrace import config
 from headrace.cli.engine import ready_pid

@@ -19,7 +19,6 @@ from cutting import (
     for_any,
     log_of,
     logs,
-    tuples_of,
     ways,
 )
 from hypothesis import strategies as st

@@ -33,8 +33,9 @@ from etl_procs import graph
 from etl_procs.batch import ARRIVAL, Arrived, offset_of, place_of
 from etl_procs.calls import Caller
 from etl_procs.core import Core
-from etl_procs.dead_letters import DeadLetter, DeadLetters
+from etl_procs.dead_letters import DeadLetters
 from etl_procs.errors import BadCall, ProcedureFailed, Superseded
+from etl_procs.letter import DeadLetter
 from etl_procs.origin import Origin
 from etl_procs.reader import Reader
 from etl_procs.store import Store, Write

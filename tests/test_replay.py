@@ -10,8 +10,8 @@ from trial import Trial, dump, named
 
 from etl_procs import Batch, Dataflow, Transaction, by_punctuation
 from etl_procs.core import core_path
-from etl_procs.dead_letters import DeadLetter
 from etl_procs.errors import LettersFull
+from etl_procs.letter import DeadLetter
 from headrace.errors import Refused
 
 COLUMNS = "n INTEGER NOT NULL, note TEXT"

@@ -17,8 +17,8 @@ from flows import HeldClock, arrived, ended, punctuation
 from etl_procs import Batch, Dataflow, Outlet, Stream, Transaction, letters
 from etl_procs.batch import Arrived
 from etl_procs.core import Core
-from etl_procs.dead_letters import DeadLetter
 from etl_procs.flow import Committed
+from etl_procs.letter import DeadLetter
 from etl_procs.letters import Letters
 from etl_procs.origin import Origin
 from etl_procs.reader import Reader

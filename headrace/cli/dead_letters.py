@@ -17,7 +17,7 @@ from headrace.local import lock
 from headrace.local.home import Home
 
 if TYPE_CHECKING:
-    from etl_procs.dead_letters import DeadLetter
+    from etl_procs.letter import DeadLetter
     from etl_procs.letters import Letters
 
 SHOWN_BYTES = 60

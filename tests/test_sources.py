@@ -1,0 +1,267 @@
+"""What a producer sends again changes nothing; partitions that finish; late tuples; order."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cutting import CORRECTED, Bench, Cut, Log, feed, for_any, log_of, moved, ways
+from flows import arrived
+from hypothesis import given
+from hypothesis import strategies as st
+from trial import Trial, nothing
+
+from etl_procs import Batch, Dataflow, Late, Transaction, by_count, by_interval, by_punctuation
+from etl_procs import Trial as AuthorsTrial
+from etl_procs.batch import FINISHED, LAST, index_of, offset_of, place_of
+from etl_procs.sources import WINDOW, Seen
+from headrace.errors import DefinitionError
+
+
+def test_the_place_after_the_last_tuple_of_a_record_is_the_next_record() -> None:
+    assert place_of(7) + 1 == place_of(8, 0)
+    assert (offset_of(place_of(7, 3)), index_of(place_of(7, 3))) == (7, 3)
+    assert place_of(7, 0) < place_of(7, 1) < place_of(7, LAST)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 40)), max_size=20))
+def test_numbers_are_told_exactly_in_the_window_and_taken_as_seen_before_it(
+    runs: list[tuple[int, int]],
+) -> None:
+    seen, model = Seen(), set[int]()
+    for first, count in runs:
+        model |= set(range(first, first + count))
+        seen = seen.with_run(first, first + count - 1)
+    high = max(model, default=-1)
+    for number in {*model, *(n + 1 for n in model), *range(0, 3_100, 97)}:
+        told = number in model if number > high - WINDOW else True
+        assert seen.has(number) == told, number
+
+
+def numbered(*sends: tuple[str, int, int]) -> str:
+    """Write (source, first, count) as words."""
+    return " ".join(
+        f"{n}@{source}{n}" for source, first, count in sends for n in range(first, first + count)
+    )
+
+
+def test_what_is_sent_again_is_in_no_batch_and_its_position_is_passed() -> None:
+    bench = Bench(by_count(2)).add(numbered(("a", 1, 4)))
+    assert bench.names() == ["0:0 0:1", "0:2 0:3"]
+    assert bench.add(numbered(("a", 1, 4)), first=4).names() == []
+    assert bench.intake.passed() == {"a": {0: 8}}
+    assert bench.add(numbered(("a", 4, 3)), first=8).names() == ["0:9 0:10"]
+
+
+def test_another_source_and_another_partition_have_numbers_of_their_own() -> None:
+    log = log_of(numbered(("a", 1, 2), ("b", 1, 2)), numbered(("a", 1, 2)))
+    assert Bench(by_count(6), partitions=2).add(log).names() == ["0:0 0:1 0:2 0:3 1:0 1:1"]
+
+
+def test_a_repeat_of_what_did_not_decode_is_no_second_dead_letter() -> None:
+    assert Bench(by_count(2)).add("?@a1 ?@a1 2@a2").names() == ["0:2 ?0:0"]
+
+
+def test_numbers_of_one_source_may_come_out_of_order_and_have_holes() -> None:
+    assert Bench(by_count(4)).add("9@a9 3@a3 9@a9 5@a5 3@a3 4@a4").names() == ["0:0 0:1 0:3 0:5"]
+
+
+def test_an_empty_entry_of_a_frame_is_no_tuple_and_ends_nothing() -> None:
+    bench = Bench(by_count(2)).add("1@a1 -@a2 3@a3 -@a4")
+    assert bench.names() == ["0:0 0:2"]
+    assert bench.intake.passed() == {"a": {0: 4}}
+
+
+def sends() -> st.SearchStrategy[Log]:
+    each = st.tuples(st.sampled_from("ab"), st.integers(1, 30), st.integers(1, 9))
+    return st.lists(each, max_size=12).map(lambda some: log_of(numbered(*some)))
+
+
+@for_any
+def test_however_it_is_sent_and_read_and_restarted_each_number_is_in_one_batch(
+    data: st.DataObject,
+) -> None:
+    log = data.draw(sends())
+    first: dict[str, str] = {}
+    for record in log[0]:
+        first.setdefault(record.text.partition("@")[2], record.name)
+    cuts: list[Cut] = []
+    for way in data.draw(st.lists(ways(1), max_size=3)):
+        bench = Bench(by_count(3), after=cuts)
+        cuts += feed(bench, log, way)
+    cuts += Bench(by_count(3), after=cuts).add(log).cuts()
+    whole = len(first) // 3 * 3
+    assert [name for cut in cuts for name in cut.names] == list(first.values())[:whole]
+    assert all(len(cut.names) == 3 for cut in cuts)
+
+
+def test_a_partition_that_is_finished_closes_a_short_batch() -> None:
+    bench = Bench(by_count(5)).add("1 2 .")
+    assert bench.names() == ["0:0 0:1"]
+    assert bench.intake.passed() == {"a": {0: 3}}
+    assert bench.add(". 3 4 .", first=3).names() == ["0:4 0:5"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "first", "second"),
+    [
+        (by_interval("at", 10), "5 .", "11 12 31"),
+        (by_punctuation(), "5 .", "11 |1 12 |2"),
+    ],
+)
+def test_nobody_waits_for_a_partition_that_is_finished(
+    rule: object, first: str, second: str
+) -> None:
+    bench = Bench(rule, partitions=2).add(log_of(first, second))  # type: ignore[arg-type]
+    cuts = bench.cuts()
+    assert [name for cut in cuts for name in cut.names] == [
+        "0:0",
+        "1:0",
+        "1:1" if first != second and "31" in second else "1:2",
+    ]
+    position = {**moved(cuts)[0], **bench.intake.passed().get("a", {})}[0]
+    assert position == 1, "its position stays at the mark"
+    again = Bench(rule, partitions=2, after=[*cuts])  # type: ignore[arg-type]
+    again.add(log_of(first, second))
+    again.add(log_of("", "_ _ _ _ 55 66 |3"))
+    assert again.names(), "it is not waited for after a restart either"
+
+
+def test_when_all_are_finished_no_empty_rounds_are_cut() -> None:
+    bench = Bench(by_punctuation(), partitions=2).add(log_of("1 .", "2 ."))
+    assert bench.names() == ["0:0 1:0"]
+    assert bench.names() == []
+
+
+def test_a_finished_partition_that_brings_more_is_waited_for_again() -> None:
+    bench = Bench(by_punctuation(), partitions=2).add(log_of("1 |1 .", "1 |1 2 |2"))
+    assert bench.names() == ["0:0 1:0", "1:2"]
+    bench.add(log_of("_ _ _ 3", "_ _ _ _ 4 |3"))
+    assert bench.names() == []
+    assert bench.add(log_of("_ _ _ _ |3", "")).names() == ["0:3 1:4"]
+
+
+def test_what_is_undecodable_is_let_go_when_all_is_finished() -> None:
+    assert Bench(by_interval("at", 10)).add("? .").names() == ["?0:0"]
+
+
+LATE_LOG = "5 11 7 25 12 3 41"
+
+
+def test_what_is_late_joins_the_open_batch() -> None:
+    assert Bench(by_interval("at", 10)).add(LATE_LOG).names() == ["0:0", "0:1 0:2", "0:3 0:4 0:5"]
+
+
+def test_what_is_late_may_be_a_dead_letter() -> None:
+    bench = Bench(by_interval("at", 10, late=Late.DEAD)).add(LATE_LOG)
+    assert bench.names() == ["0:0", "0:1 ?0:2", "0:3 ?0:4 ?0:5"]
+
+
+def test_what_is_late_may_go_to_a_stream_of_its_own() -> None:
+    cuts = Bench(by_interval("at", 10, late=CORRECTED)).add(LATE_LOG).cuts()
+    assert [(cut.names, cut.late) for cut in cuts] == [
+        (["0:0"], []),
+        (["0:1"], ["0:2"]),
+        (["0:3"], ["0:4", "0:5"]),
+    ]
+
+
+def test_a_batch_has_its_tuples_in_the_order_of_the_column() -> None:
+    bench = Bench(by_count(5), order="at").add("9 3 7 3 1")
+    assert bench.names() == ["0:4 0:1 0:3 0:2 0:0"]
+
+
+def test_a_tuple_in_another_order_still_knows_where_it_came_from(tmp_path: Path) -> None:
+    flow = Dataflow("f")
+    numbers = flow.stream("numbers", "n INTEGER NOT NULL", batches=by_count(3), order="n")
+
+    @flow.procedure(takes=numbers)
+    def reject(tx: Transaction, batch: Batch) -> None:
+        tx.reject(batch.rows()[0], "the least")
+
+    trial = Trial(tmp_path / "core.db", flow)
+    trial.feed(numbers, [(5,), (2,), (9,)])
+    trial.core.drain()
+    assert [(x.offset, x.value) for x in trial.letters()] == [(1, b"(2,)")]
+    trial.close()
+
+
+def corrected() -> Dataflow:
+    flow = Dataflow("meters")
+    late = flow.stream("late", "at INTEGER NOT NULL")
+    read = flow.stream("read", "at INTEGER NOT NULL", batches=by_interval("at", 10, late=late))
+    table = flow.table("seen", "at INTEGER NOT NULL, late INTEGER NOT NULL, batch INTEGER NOT NULL")
+
+    @flow.procedure(takes=[read, late], writes=[table])
+    def keep(tx: Transaction, read: Batch, late: Batch) -> None:
+        for batch, is_late in ((read, 0), (late, 1)):
+            rows = [(at, is_late, tx.batch) for (at,) in batch.tuples]
+            tx.executemany("INSERT INTO seen VALUES (?, ?, ?)", rows)
+
+    return flow
+
+
+def test_a_procedure_takes_corrections_with_the_batch_in_which_they_came(tmp_path: Path) -> None:
+    flow = corrected()
+    trial = Trial(tmp_path / "core.db", flow)
+    trial.feed(flow.streams["read"], [(n,) for n in (1, 12, 3, 25)])
+    trial.core.drain()
+    assert trial.query("SELECT * FROM seen") == [(1, 0, 1), (12, 0, 2), (3, 1, 2)]
+    trial.close()
+    with AuthorsTrial(corrected()) as authors:
+        authors.batch(read=[{"at": 5}], late=[{"at": 1}])
+        assert [row["late"] for row in authors.query("SELECT * FROM seen")] == [0, 1]
+
+
+def test_numbers_are_committed_with_their_tuples_and_read_by_the_next_engine(
+    tmp_path: Path,
+) -> None:
+    flow = Dataflow("f")
+    stream = flow.stream("s", "n INTEGER NOT NULL", batches=by_count(2))
+    flow.procedure(takes=stream)(nothing)
+    trial = Trial(tmp_path / "core.db", flow)
+
+    def give(numbers: Iterable[int], first: int) -> None:
+        part = arrived(stream, [(n,) for n in numbers], first=first)
+        at = part.tuples.schema.get_field_index("_source")
+        rows = len(part.tuples)
+        table = part.tuples.set_column(at, part.tuples.schema.field(at), [["file"] * rows])
+        table = table.set_column(at + 1, table.schema.field(at + 1), [list(numbers)])
+        trial.give(type(part)(stream, table))
+
+    give([1, 2, 3], 0)
+    assert sum(c.tuples for c in trial.core.drain()) == 2
+    assert trial.query("SELECT source, high FROM headrace_sources") == [("file", 2)]
+    trial.reopen()
+    give([1, 2, 3, 4], 3)
+    assert sum(c.tuples for c in trial.core.drain()) == 2
+    assert trial.query("SELECT source, high FROM headrace_sources") == [("file", 4)]
+    trial.close()
+
+
+def declared_with(mistake: str) -> Dataflow:
+    flow, at = Dataflow("f"), "at INTEGER NOT NULL"
+    columns, rule = at + ", n TEXT" * (mistake == "columns"), by_count(1)
+    late = flow.stream("late", columns, batches=rule if mistake == "rule" else None)
+    given: Any = "late" if mistake == "name" else late
+    read = flow.stream("read", at, batches=by_interval("at", 10, late=given))
+    if mistake == "twice":
+        flow.stream("other", at, batches=by_interval("at", 10, late=given))
+
+    @flow.procedure(takes=read, gives=late)
+    def give(tx: Transaction, batch: Batch) -> None: ...
+
+    @flow.procedure(takes=late)
+    def take(tx: Transaction, batch: Batch) -> None: ...
+
+    return flow
+
+
+@pytest.mark.parametrize("mistake", ["columns", "rule", "twice", "name", "given"])
+def test_a_stream_that_cannot_take_what_is_late_is_refused(mistake: str) -> None:
+    with pytest.raises(DefinitionError, match="late"):
+        declared_with(mistake).check()
+
+
+def test_the_mark_of_a_finished_partition_is_no_event_time() -> None:
+    assert moved(Bench(by_interval("at", 1)).add(f"{FINISHED - 1} .").cuts()) == [{0: 1}]
