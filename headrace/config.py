@@ -31,6 +31,23 @@ class Broker:
     port: int = option(0, "the port of the local broker; 0: a free one", least=0)
     memory_mb: int = option(512, "heap of the local broker", least=128)
     topic_partitions: int = option(2, "partitions of a topic that the engine creates", least=1)
+    protocol: str = option(
+        "PLAINTEXT",
+        "whether the broker speaks TLS, and asks for a name",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )
+    ca_file: str = option(
+        "", "PEM file: who has signed the broker's certificate; empty: those the system trusts"
+    )
+    certificate_file: str = option("", "PEM file: the certificate that clients show, and its chain")
+    key_file: str = option("", "PEM file (PKCS #8, not encrypted): the key of that certificate")
+    sasl_mechanism: str = option(
+        "",
+        "how clients prove their name: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+        choices=("", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    )
+    username: str = option("", "the name of the clients")
+    password: str = option("", "its password", secret=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +218,12 @@ def load(
         take(name, raw, f"flag {name}", from_text)
 
     base = path.parent if path is not None else Path.cwd()
+    bases = {name: base if origins[name] == str(path) else Path.cwd() for name in KEYS}
     for name in ("home", "jars"):
-        values[name] = _absolute(values[name], base if origins[name] == str(path) else Path.cwd())
-    flows_base = base if origins["flows"] == str(path) else Path.cwd()
-    values["flows"] = tuple(_absolute(flow, flows_base) for flow in values["flows"])
+        values[name] = _absolute(values[name], bases[name])
+    values["flows"] = tuple(_absolute(flow, bases["flows"]) for flow in values["flows"])
+    for name in (n for n in KEYS if n.endswith("_file")):
+        values[name] = values[name] and str(_absolute(Path(values[name]), bases[name]))
     return Loaded(config=_built(Config, values), origins=origins)
 
 

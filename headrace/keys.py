@@ -84,7 +84,7 @@ def shown(key: Key, value: Any) -> str:
     if isinstance(value, Path):
         return json.dumps(str(value))
     if key.secret and value:
-        return json.dumps(hidden(value))
+        return json.dumps(hidden(value) if key.name.endswith(".url") else "***")
     return json.dumps(value)
 
 
@@ -127,9 +127,10 @@ def checked(key: Key, value: Any, origin: str) -> Any:
             hint=f"{key.name}: {key.help} (default: {shown(key, key.default)}).",
         )
     if key.choices and value not in key.choices:
+        named = ", ".join(choice for choice in key.choices if choice)
         raise ConfigError(
             f"{origin}: {key.name} is {value!r}",
-            hint=f"Use one of {', '.join(key.choices)} (default: {shown(key, key.default)}).",
+            hint=f"Use one of {named} (default: {shown(key, key.default)}).",
         )
     if key.name == "warehouse.url" and value and not WAREHOUSE_URL.fullmatch(value):
         raise ConfigError(

@@ -24,6 +24,7 @@ from headrace.config import Config
 from headrace.errors import HeadraceError
 from ingest import topics
 from ingest.decode import decoded
+from ingest.security import spark_options
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Batcher:
         }
         records = (
             self._session.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", self._config.broker.bootstrap)
+            .options(**spark_options(self._config.broker))
             .option("subscribe", topic.name)
             .option("startingOffsets", json.dumps({topic.name: starting}))
             .option("maxOffsetsPerTrigger", self._config.engine.read_records_max)

@@ -6,8 +6,10 @@ from contextlib import contextmanager
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from headrace.config import Broker
 from headrace.errors import HeadraceError
 from ingest.records import PUNCTUATION
+from ingest.security import client_options
 from ingest.topics import Topic, translated
 
 RECORD_BYTES_MAX = 16 * 2**20
@@ -17,10 +19,10 @@ ACKNOWLEDGED_S = 30.0
 
 
 @contextmanager
-def _producer(bootstrap: str) -> Iterator[KafkaProducer]:
-    with translated(bootstrap):
+def _producer(broker: Broker) -> Iterator[KafkaProducer]:
+    with translated(broker):
         producer = KafkaProducer(
-            bootstrap_servers=bootstrap,
+            **client_options(broker),
             client_id="headrace-produce",
             acks="all",
             linger_ms=5,
@@ -32,14 +34,14 @@ def _producer(bootstrap: str) -> Iterator[KafkaProducer]:
         producer.close()
 
 
-def produce(bootstrap: str, topic: str, values: Iterable[bytes]) -> Iterator[int]:
+def produce(broker: Broker, topic: str, values: Iterable[bytes]) -> Iterator[int]:
     """Send each value as one record; yield how many were sent, and return when all are durable.
 
     If it raises, some of them may be in the topic: sending all again repeats those.
     """
     lost: list[BaseException] = []
     sent = 0
-    with _producer(bootstrap) as producer:
+    with _producer(broker) as producer:
         for value in values:
             try:
                 producer.send(topic, value).add_errback(lost.append)
@@ -62,10 +64,10 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes]) -> Iterator[int
         ) from lost[0]
 
 
-def punctuate(bootstrap: str, topic: Topic, batch: int) -> None:
+def punctuate(broker: Broker, topic: Topic, batch: int) -> None:
     """End a batch in every partition of a topic; return when all of them have it durably."""
     headers = [(PUNCTUATION, str(batch).encode())]
-    with _producer(bootstrap) as producer, translated(bootstrap):
+    with _producer(broker) as producer, translated(broker):
         sent = [
             producer.send(topic.name, b"", partition=partition, headers=headers)
             for partition in topic.partitions

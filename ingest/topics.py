@@ -9,7 +9,10 @@ from kafka import IsolationLevel, KafkaAdminClient, TopicPartition
 from kafka.admin import NewTopic, OffsetSpec
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
+from etl_procs.model import Stream
+from headrace.config import Broker
 from headrace.errors import NotRunning
+from ingest.security import client_options
 
 log = logging.getLogger(__name__)
 
@@ -18,11 +21,11 @@ PROBE_TIMEOUT_MS = 2_000
 
 
 @contextmanager
-def admin(bootstrap: str, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Iterator[KafkaAdminClient]:
+def admin(broker: Broker, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Iterator[KafkaAdminClient]:
     """Open an admin client."""
-    with translated(bootstrap):
+    with translated(broker):
         client = KafkaAdminClient(
-            bootstrap_servers=bootstrap,
+            **client_options(broker),
             client_id="headrace",
             request_timeout_ms=timeout_ms,
             bootstrap_timeout_ms=timeout_ms,
@@ -34,20 +37,39 @@ def admin(bootstrap: str, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Iterator[Kafk
 
 
 @contextmanager
-def translated(bootstrap: str) -> Iterator[None]:
-    """Say in our words that a broker does not answer."""
+def translated(broker: Broker) -> Iterator[None]:
+    """Say in our words that a broker does not answer, or does not let us in."""
+    reasons = _Reasons()
+    connections = logging.getLogger("kafka.net.manager")
+    connections.addHandler(reasons)
     try:
         yield
     except KafkaError as error:
         raise NotRunning(
-            f"the broker at {bootstrap} does not answer: {error}",
-            hint="Is it up (`headrace status`), and is broker.bootstrap its address?",
+            f"the broker at {broker.bootstrap} does not answer: {reasons.last or error}",
+            hint="Is it up (`headrace status`), is broker.bootstrap its address, and do protocol, "
+            "certificates and name in section broker fit it?",
         ) from error
+    finally:
+        connections.removeHandler(reasons)
 
 
-def probe(bootstrap: str) -> None:
+class _Reasons(logging.Handler):
+    """Hears why a client could not connect: its exception says only that it gave up."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the error that a connection ended with."""
+        if isinstance(record.args, tuple) and isinstance(record.args[0], Exception):
+            self.last = f"{record.args[0]}"
+
+
+def probe(broker: Broker) -> None:
     """Return when the broker answers; raise NotRunning when it does not."""
-    with admin(bootstrap, PROBE_TIMEOUT_MS) as client:
+    with admin(broker, PROBE_TIMEOUT_MS) as client:
         client.describe_cluster()
 
 
@@ -61,9 +83,10 @@ class Topic:
     """The offsets that each partition holds."""
 
 
-def ensure(bootstrap: str, name: str, partitions: int) -> Topic:
+def ensure(broker: Broker, stream: Stream) -> Topic:
     """Create a topic unless it is there; describe it."""
-    with admin(bootstrap) as client:
+    name, partitions = stream.topic, stream.wire.partitions or broker.topic_partitions
+    with admin(broker) as client:
         if name not in client.list_topics():
             try:
                 client.create_topics([NewTopic(name, num_partitions=partitions)])
@@ -74,9 +97,9 @@ def ensure(bootstrap: str, name: str, partitions: int) -> Topic:
         return _described(client, name)
 
 
-def held(bootstrap: str, name: str) -> dict[int, range]:
+def held(broker: Broker, name: str) -> dict[int, range]:
     """Tell the offsets that each partition holds; none if there is no topic."""
-    with admin(bootstrap) as client:
+    with admin(broker) as client:
         return _described(client, name).partitions
 
 

@@ -7,7 +7,7 @@ from typing import Self
 
 from headrace import config
 from headrace.clock import SystemClock
-from headrace.config import Config
+from headrace.config import Broker, Config
 from headrace.errors import HeadraceError
 from headrace.local import broker, child, jars, java, lock, ports, postgres
 from headrace.local.home import Home
@@ -122,7 +122,7 @@ def a_broker(loaded: Config) -> Alone:
         controller_port=at["controller"],
         java=java.find(config.child_environment({})).program,
         classpath=jars.broker_classpath(loaded),
-        probe=partial(topics.probe, f"{LOOPBACK}:{at['broker']}"),
+        probe=partial(topics.probe, Broker(bootstrap=f"{LOOPBACK}:{at['broker']}")),
     )
     return Alone(part, loaded)
 

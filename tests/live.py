@@ -21,6 +21,7 @@ from etl_procs.letter import DeadLetter
 from etl_procs.reader import Reader
 from headrace import config
 from headrace.cli.engine import ready_pid
+from headrace.config import Broker
 from headrace.errors import NotRunning
 from headrace.local.home import Home
 from ingest import topics
@@ -37,6 +38,10 @@ class Parts:
     bootstrap: str
     warehouse_url: str
 
+    @property
+    def broker(self) -> Broker:
+        return Broker(bootstrap=self.bootstrap)
+
 
 class Board:
     """The leaderboard under a name of its own, so that tests do not meet; one data folder."""
@@ -49,7 +54,8 @@ class Board:
         text = EXAMPLE.read_text().replace('"leaderboard"', f'"{name}", partitions={partitions}')
         self.file.write_text(text.replace("linger_s=0.1),", 'linger_s=0.1), key="phone",'))
         self.flow: Dataflow = loader.load([self.file])[name]
-        self.topic = self.flow.streams["votes"].topic
+        self.stream = self.flow.streams["votes"]
+        self.topic = self.stream.topic
         self.home = folder / "home"
         self.reader = Reader(core_path(self.home))
         self.cores = [Reader(core_path(self.home, number)) for number in range(partitions)]
@@ -58,8 +64,8 @@ class Board:
         self.send(json.dumps({"phone": p, "contestant": c}).encode() for p, c in votes)
 
     def send(self, values: Iterable[bytes]) -> None:
-        topics.ensure(self.parts.bootstrap, self.topic, 2)
-        for _ in produce(self.parts.bootstrap, self.topic, values):
+        topics.ensure(self.parts.broker, self.stream)
+        for _ in produce(self.parts.broker, self.topic, values):
             pass
 
     @contextmanager
@@ -96,7 +102,7 @@ class Board:
 
     def until_consumed(self, process: "subprocess.Popen[bytes]") -> None:
         """Wait until the core has all of the topic and the warehouse all of the core."""
-        held = topics.held(self.parts.bootstrap, self.topic)
+        held = topics.held(self.parts.broker, self.topic)
         ends = {p: offsets.stop for p, offsets in held.items() if offsets.stop}
 
         def consumed() -> bool:
@@ -123,7 +129,7 @@ class Board:
 
     def send_and_abort(self, value: bytes) -> None:
         """Send a value in a transaction, and abort that."""
-        topics.ensure(self.parts.bootstrap, self.topic, 2)
+        topics.ensure(self.parts.broker, self.stream)
         producer = KafkaProducer(
             bootstrap_servers=self.parts.bootstrap, transactional_id=self.topic
         )
@@ -148,7 +154,7 @@ class Board:
 
     def topic_is_lost(self) -> None:
         """Delete the topic, as a broker that lost its disk would."""
-        with topics.admin(self.parts.bootstrap) as client:
+        with topics.admin(self.parts.broker) as client:
             client.delete_topics([self.topic])
 
     def until_dead(self, process: "subprocess.Popen[bytes]") -> int:

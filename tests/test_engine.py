@@ -19,6 +19,7 @@ from etl_procs.core import Core, core_path
 from headrace import config
 from headrace.cli import lags, main
 from headrace.clock import SystemClock
+from headrace.config import Broker
 from headrace.crash import CrashPoints, Point
 from headrace.errors import Exit, HeadraceError
 from ingest.batcher import refuse_lost
@@ -130,15 +131,15 @@ def test_what_a_producers_transaction_aborted_is_no_tuple(board: Board) -> None:
 def test_lag_is_what_the_log_has_and_the_ledgers_have_not(board: Board) -> None:
     flags = {"home": str(board.home), "flows": str(board.file)}
     loaded = config.load(flags, environment={}).config
-    assert lags.tuples(loaded, board.parts.bootstrap) is None
+    assert lags.tuples(loaded, board.parts.broker) is None
     board.vote(votes(10))
     with board.engine() as engine:
         board.until_consumed(engine)
-    assert (lags.tuples(loaded, board.parts.bootstrap), lags.rows(loaded)) == (0, 0)
+    assert (lags.tuples(loaded, board.parts.broker), lags.rows(loaded)) == (0, 0)
     board.vote(votes(17)[10:])
-    assert lags.tuples(loaded, board.parts.bootstrap) == 7
+    assert lags.tuples(loaded, board.parts.broker) == 7
     with board.engine(warehouse__url="postgresql://127.0.0.1:1/nowhere"):
-        until(lambda: lags.tuples(loaded, board.parts.bootstrap) == 0, START_S, board.log)
+        until(lambda: lags.tuples(loaded, board.parts.broker) == 0, START_S, board.log)
         assert lags.rows(loaded) == 7 - 1
 
 
@@ -153,9 +154,9 @@ def test_what_was_deleted_before_it_was_ever_read_is_no_lag(
     core.close()
     partitions = {0: range(5, 9), 1: range(7, 7)}
     monkeypatch.setattr("ingest.topics.held", lambda *_: partitions)
-    assert lags.tuples(loaded, "") == 4
+    assert lags.tuples(loaded, Broker()) == 4
     del partitions[0]
-    lags.until_taken(loaded, flow, flow.streams["votes"], "")
+    lags.until_taken(loaded, flow, flow.streams["votes"], Broker())
 
 
 def test_a_procedure_that_fails_gives_its_batch_up_and_a_replay_brings_it_back(

@@ -11,8 +11,9 @@ import psycopg
 import pytest
 from alone import LOOPBACK, Alone, a_broker, a_postgres, data_folder
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
 
-from headrace.config import Config
+from headrace.config import Broker, Config
 from headrace.errors import ConfigError, HeadraceError, Missing, Refused
 from headrace.local import home, leash, ports, postgres
 from headrace.local.home import Home, ensure_secret
@@ -86,7 +87,8 @@ def test_the_password_is_for_the_owner_only_and_in_no_argument_and_no_log(
 
 
 def test_the_broker_keeps_what_it_confirmed_when_it_is_killed(kafka: Alone) -> None:
-    topics.ensure(kafka.address, "kept", 1)
+    with topics.admin(Broker(bootstrap=kafka.address)) as client:
+        client.create_topics([NewTopic("kept", num_partitions=1)])
     producer = KafkaProducer(bootstrap_servers=kafka.address, acks="all")
     producer.send("kept", b"forty-two").get(30)
     producer.close()
@@ -103,7 +105,7 @@ def test_the_broker_goes_back_to_the_address_it_had(kafka: Alone) -> None:
     address = kafka.address
     kafka.stop()
     kafka.start()
-    topics.probe(address)
+    topics.probe(Broker(bootstrap=address))
 
 
 def test_root_without_user_namespaces_is_told_what_to_do(

@@ -1,16 +1,19 @@
 """Where the parts are: as configured, or as the stack that runs in this data folder says."""
 
+from dataclasses import replace
+
 from headrace.cli import parts
-from headrace.config import Config
+from headrace.config import Broker, Config
 from headrace.errors import NotRunning
 from headrace.local import state
 from headrace.local.home import Home
 from headrace.local.part import reachable
 
 
-def bootstrap(config: Config) -> str:
-    """Tell the broker's address."""
-    return config.broker.bootstrap or _running(config, parts.BROKER, "broker.bootstrap")
+def broker(config: Config) -> Broker:
+    """Tell which broker it is, and how clients come in."""
+    bootstrap = config.broker.bootstrap or _running(config, parts.BROKER, "broker.bootstrap")
+    return replace(config.broker, bootstrap=bootstrap)
 
 
 def api(config: Config) -> str:

@@ -130,11 +130,9 @@ class Engine:
 
     def _topics(self) -> dict[str, dict[str, topics.Topic]]:
         """Make sure of the topics of all border streams; by dataflow and stream."""
-        broker = self._config.broker
         return {
             name: {
-                stream.name: topics.ensure(broker.bootstrap, stream.topic, broker.topic_partitions)
-                for stream in flow.borders
+                stream.name: topics.ensure(self._config.broker, stream) for stream in flow.borders
             }
             for name, flow in self._dataflows.items()
         }

@@ -31,7 +31,9 @@ def run_engine(context: Context) -> int:
     # Here, because every other command would pay for importing Spark.
     from etl_procs import loader
     from headrace.cli.assembly import Engine
+    from ingest import security
 
+    security.check(config.broker)
     telemetry.start_logging("engine")
     home = Home(config.home)
     home.create()

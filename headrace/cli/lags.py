@@ -11,7 +11,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.model import Stream
 from etl_procs.partitions import seen_by_all
 from etl_procs.reader import Reader, Snapshot
-from headrace.config import Config
+from headrace.config import Broker, Config
 from headrace.errors import HeadraceError, NotRunning
 from ingest import topics
 
@@ -22,7 +22,7 @@ POLL_S = 0.1
 T = TypeVar("T")
 
 
-def tuples(config: Config, bootstrap: str) -> int | None:
+def tuples(config: Config, broker: Broker) -> int | None:
     """Count the records in Kafka that a core has still to take; None where that cannot be known."""
 
     def waiting(flow: Dataflow) -> int:
@@ -30,7 +30,7 @@ def tuples(config: Config, bootstrap: str) -> int | None:
             held.stop - done.get(partition, held.start)
             for stream in flow.borders
             for done in [_positions(config, flow, stream)]
-            for partition, held in topics.held(bootstrap, stream.topic).items()
+            for partition, held in topics.held(broker, stream.topic).items()
         )
 
     return _counted(config, waiting)
@@ -43,9 +43,9 @@ def rows(config: Config) -> int | None:
     )
 
 
-def until_taken(config: Config, flow: Dataflow, stream: Stream, bootstrap: str) -> None:
+def until_taken(config: Config, flow: Dataflow, stream: Stream, broker: Broker) -> None:
     """Return when the core has taken all that is in a stream's topic now."""
-    partitions = topics.held(bootstrap, stream.topic)
+    partitions = topics.held(broker, stream.topic)
     before, deadline = None, 0.0
     while True:
         done = _positions(config, flow, stream)

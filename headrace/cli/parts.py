@@ -4,13 +4,13 @@ import json
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 
 from headrace.cli import engine
-from headrace.config import KEYS, Config, child_environment, joined_paths, value_of
+from headrace.config import KEYS, Broker, Config, child_environment, joined_paths, value_of
 from headrace.errors import Exit, NotRunning
 from headrace.keys import hidden
 from headrace.local import broker, jars, java, ports, postgres
@@ -45,8 +45,10 @@ def check_machine(config: Config) -> Machine:
     """Look for all that the stack needs, before anything is made or started."""
     # Here, because every other command would pay for importing Arrow.
     from etl_procs import loader
+    from ingest import security
 
     loader.load(config.flows)
+    security.check(config.broker)
     found = java.find(child_environment({}))
     jars.spark_jars(config)
     return Machine(java=found.program, broker_classpath=jars.broker_classpath(config))
@@ -69,7 +71,7 @@ def wire(config: Config, machine: Machine) -> Wired:
                 controller_port=chosen["broker.controller"],
                 java=machine.java,
                 classpath=machine.broker_classpath,
-                probe=partial(_broker_answers, bootstrap),
+                probe=partial(_broker_answers, Broker(bootstrap=bootstrap)),
             )
         )
     if config.warehouse.url:
@@ -136,14 +138,14 @@ def _command(name: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", "headrace.cli", name)
 
 
-def _broker_answers(bootstrap: str) -> None:
+def _broker_answers(broker: Broker) -> None:
     # Here, because every other command would pay for importing Kafka's client.
     from ingest import topics
 
-    host, _, port = bootstrap.rpartition(":")
+    host, _, port = broker.bootstrap.rpartition(":")
     # The Kafka client would try for long and log each refusal.
     socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S).close()
-    topics.probe(bootstrap)
+    topics.probe(broker)
 
 
 def _engine_is_ready(home: Home, pid: int) -> None:
@@ -176,7 +178,7 @@ def probes(config: Config, stack: StackState) -> dict[str, Probe]:
     """Give the probe of each part of a stack that runs."""
     address = {name: part.address for name, part in stack.parts.items()}
     found: dict[str, Probe] = {
-        BROKER: lambda _pid: _broker_answers(address[BROKER]),
+        BROKER: lambda _pid: _broker_answers(Broker(bootstrap=address[BROKER])),
         POSTGRES: lambda _pid: postgres.probe(_local_url(config, address[POSTGRES])),
         ENGINE: partial(_engine_is_ready, Home(config.home)),
         API: lambda _pid: _api_is_ready(address[API]),
@@ -195,5 +197,6 @@ def lags(config: Config, stack: StackState, answers: Mapping[str, bool]) -> dict
 
     behind = {POSTGRES: measured.rows(config)}
     if answers.get(BROKER, stack.parts[BROKER].state is State.EXTERNAL):
-        behind[ENGINE] = measured.tuples(config, stack.parts[BROKER].address)
+        there = replace(config.broker, bootstrap=stack.parts[BROKER].address)
+        behind[ENGINE] = measured.tuples(config, there)
     return behind

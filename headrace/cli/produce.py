@@ -32,22 +32,22 @@ def run_produce(context: Context) -> int:
         raise Refused(
             f"stream {stream.topic} is not cut by punctuation", hint="Leave --punctuation out."
         )
-    bootstrap = addresses.bootstrap(config)
-    topic = topics.ensure(bootstrap, stream.topic, config.broker.topic_partitions)
+    broker = addresses.broker(config)
+    topic = topics.ensure(broker, stream)
     progress = Progress()
     file = arguments.file or ("-" if batch is None else os.devnull)
     if file == "-" and sys.stdin.isatty():
         print("reading lines, one tuple each; Ctrl-D ends", file=sys.stderr)
     try:
         with _opened(file) as lines:
-            for sent in produce(bootstrap, stream.topic, _tuples(lines)):
+            for sent in produce(broker, stream.topic, _tuples(lines)):
                 progress.tell(sent)
         print(f"{_counted(progress.sent)} in {stream.topic}")
         if batch is not None:
-            punctuate(bootstrap, topic, batch)
+            punctuate(broker, topic, batch)
             print(f"batch {batch} is ended in each of its {len(topic.partitions)} partitions")
         if arguments.wait:
-            until_taken(config, dataflows[stream.dataflow], stream, bootstrap)
+            until_taken(config, dataflows[stream.dataflow], stream, broker)
             print("the core has taken them")
     except KeyboardInterrupt:
         raise Interrupted(
