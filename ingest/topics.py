@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kafka import IsolationLevel, KafkaAdminClient, TopicPartition
 from kafka.admin import NewTopic, OffsetSpec
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
 
 from etl_procs.model import Stream
 from headrace.config import Broker
@@ -46,7 +46,7 @@ def translated(broker: Broker) -> Iterator[None]:
         yield
     except KafkaError as error:
         raise NotRunning(
-            f"the broker at {broker.bootstrap} does not answer: {reasons.last or error}",
+            f"the broker at {broker.bootstrap} does not answer: {reasons.best or error}",
             hint="Is it up (`headrace status`), is broker.bootstrap its address, and do protocol, "
             "certificates and name in section broker fit it?",
         ) from error
@@ -58,13 +58,16 @@ class _Reasons(logging.Handler):
     """Hears why a client could not connect: its exception says only that it gave up."""
 
     def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.last = ""
+        super().__init__(logging.WARNING)
+        self.best = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the error that a connection ended with."""
-        if isinstance(record.args, tuple) and isinstance(record.args[0], Exception):
-            self.last = f"{record.args[0]}"
+        for given in record.args if isinstance(record.args, tuple) else ():
+            # Over TLS, the broker's "no" is at times lost to its hanging up right after it.
+            is_less = self.best and "disconnected" in str(given)
+            if isinstance(given, Exception) and not isinstance(given, KafkaTimeoutError):
+                self.best = self.best if is_less else str(given)
 
 
 def probe(broker: Broker) -> None:
