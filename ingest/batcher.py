@@ -15,11 +15,12 @@ from pathlib import Path
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from etl_procs.batch import offset_of
 from etl_procs.model import Stream
+from headrace.clock import SystemClock
 from headrace.config import Config
 from headrace.errors import HeadraceError
 from ingest import topics
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 EARLIEST = -2
 """What Spark calls the beginning of a partition."""
+
+LOOK_EVERY_S = 5
+"""How soon it is noticed, while nothing comes, that a topic was deleted and made again."""
 
 Take = Callable[[pa.Table], None]
 
@@ -42,12 +46,15 @@ class Batcher:
         self._stream = stream
         self._config = config
         self._query: StreamingQuery | None = None
+        self._watched: topics.Watched | None = None
+        self._lost: HeadraceError | None = None
 
     def start(
         self, topic: topics.Topic, positions: Mapping[int, int], take: Take, scratch: Path
     ) -> None:
         """Start reading `topic` at `positions` (partitions without one: from the beginning)."""
         refuse_lost(topic, positions)
+        self._watched = topics.Watched(self._config.broker, topic, SystemClock())
         starting = {
             str(p): offset_of(positions[p]) if p in positions else EARLIEST
             for p in topic.partitions
@@ -71,21 +78,39 @@ class Batcher:
             .writeStream.queryName(topic.name)
             .option("checkpointLocation", tempfile.mkdtemp(prefix=f"{topic.name}-", dir=scratch))
             .trigger(processingTime=f"{self._config.engine.trigger_ms} milliseconds")
-            .foreachBatch(lambda frame, _spark_batch: take(frame.toArrow()))
+            .foreachBatch(lambda frame, _spark_batch: self._hand_over(frame, take))
             .start()
         )
         log.info("reading %s from %s", topic.name, starting)
 
     def stop(self) -> None:
         """Stop reading."""
+        if self._watched is not None:
+            self._watched.close()
         if self._query is not None:
             self._query.stop()
+
+    def _hand_over(self, frame: DataFrame, take: Take) -> None:
+        tuples = frame.toArrow()
+        if tuples.num_rows:
+            self._look()  # after the reading: what it finds is what was read
+        take(tuples)
+
+    def _look(self) -> None:
+        """See that the topic is still the one that was opened."""
+        assert self._watched is not None, "started"
+        try:
+            self._watched.look()
+        except HeadraceError as error:
+            self._lost = error  # Spark would tell only that something was raised
+            raise
 
     def wait(self) -> None:
         """Return when reading was stopped; raise what ended it otherwise."""
         assert self._query is not None, "started"
         try:
-            self._query.awaitTermination()
+            while not self._query.awaitTermination(LOOK_EVERY_S):
+                self._look()  # where nothing comes, nothing else would look
         except (Py4JError, OSError) as error:
             raise HeadraceError(
                 f"Spark's JVM is gone while it read {self._stream.topic}: {error}",
@@ -93,6 +118,8 @@ class Batcher:
                 "may tell.",
             ) from error
         except StreamingQueryException as error:
+            if self._lost is not None:
+                raise self._lost from error
             raise HeadraceError(
                 f"Spark stopped reading {self._stream.topic}: {_said(error)}",
                 hint="Positions are in the core's ledger; the next start goes on there, or says "

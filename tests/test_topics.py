@@ -1,0 +1,67 @@
+"""Topics: made as they are declared, and left alone where they are there already."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from alone import a_broker, data_folder
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from etl_procs import Dataflow, by_count
+from etl_procs.model import Stream
+from etl_procs.wire import Wire
+from headrace.config import Broker
+from headrace.errors import Refused
+from ingest import topics
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with a_broker(data_folder(tmp_path_factory.mktemp("topics") / "home")) as running:
+        yield Broker(bootstrap=running.address, topic_partitions=3)
+
+
+def stream(name: str, partitions: int | None = None, retention_h: float | None = None) -> Stream:
+    flow = Dataflow("topics")
+    declared = Wire(partitions=partitions, retention_h=retention_h)
+    return flow.stream(name, "n INTEGER", batches=by_count(1), wire=declared)
+
+
+def retention_ms(broker: Broker, name: str) -> str:
+    with topics.admin(broker) as client:
+        asked = [ConfigResource(ConfigResourceType.TOPIC, name)]
+        found = client.describe_configs(asked, config_filter="All")
+    return str(found["topic"][name]["retention.ms"]["value"])
+
+
+def test_a_topic_has_the_partitions_and_the_retention_that_are_declared(broker: Broker) -> None:
+    declared = stream("declared", partitions=5, retention_h=0.5)
+    assert len(topics.ensure(broker, declared).partitions) == 5
+    assert retention_ms(broker, declared.topic) == "1800000"
+
+
+def test_without_a_declaration_it_has_those_of_the_configuration(broker: Broker) -> None:
+    assert len(topics.ensure(broker, stream("plain")).partitions) == 3
+    assert retention_ms(broker, "topics.plain") == "604800000"
+
+
+def test_a_topic_that_is_there_is_left_alone_and_what_differs_is_said(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = topics.ensure(broker, stream("there", partitions=4, retention_h=2))
+    caplog.set_level(logging.WARNING, "ingest.topics")
+    topics.ensure(broker, stream("there", partitions=4, retention_h=2))
+    topics.ensure(broker, stream("there"))
+    assert caplog.messages == []
+    assert topics.ensure(broker, stream("there", partitions=2, retention_h=1)) == first
+    partitions, retention = caplog.messages
+    assert "has 4 partitions, and 2 are declared" in partitions
+    assert "keeps records for 2 h, and 1 h are declared: kafka-configs.sh" in retention
+    assert retention_ms(broker, "topics.there") == "7200000"
+
+
+def test_fewer_partitions_than_declared_are_refused(broker: Broker) -> None:
+    topics.ensure(broker, stream("few", partitions=1))
+    with pytest.raises(Refused, match="has 1 partitions, and 2 are declared") as refused:
+        topics.ensure(broker, stream("few", partitions=2))
+    assert "--partitions 2" in refused.value.hint
