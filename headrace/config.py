@@ -64,6 +64,15 @@ class Warehouse:
 
 
 @dataclass(frozen=True, slots=True)
+class Collect:
+    """How the collector sends."""
+
+    wait_s: int = option(
+        300, "how long the collector waits for a broker that is away before it gives up", least=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """Spark's driver and the core's writer."""
 
@@ -153,6 +162,7 @@ class Config:
     flows: tuple[Path, ...] = option((), "the files that define dataflows")
     broker: Broker = dataclasses.field(default_factory=Broker)
     warehouse: Warehouse = dataclasses.field(default_factory=Warehouse)
+    collect: Collect = dataclasses.field(default_factory=Collect)
     engine: Engine = dataclasses.field(default_factory=Engine)
     core: Core = dataclasses.field(default_factory=Core)
     push: Push = dataclasses.field(default_factory=Push)

@@ -1,5 +1,7 @@
 """One part without a supervisor: start it, use it, kill it, stop it."""
 
+import os
+import signal
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -70,6 +72,14 @@ class Alone:
         assert self._child is not None
         self._child.kill()
         self._child.dead.wait()
+
+    def freeze(self) -> None:
+        """Stop its process, with SIGSTOP: it answers nobody, and is not dead."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let its process go on."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def _wait_until_ready(self, running: child.Child) -> None:
         deadline = self._clock.monotonic() + self._ready_timeout_s

@@ -25,7 +25,6 @@ from headrace.config import Broker
 from headrace.errors import NotRunning
 from headrace.local.home import Home
 from ingest import topics
-from ingest.producer import produce
 
 START_S = 90
 """How long an engine may take on a busy machine."""
@@ -65,8 +64,11 @@ class Board:
 
     def send(self, values: Iterable[bytes]) -> None:
         topics.ensure(self.parts.broker, self.stream)
-        for _ in produce(self.parts.broker, self.topic, values):
-            pass
+        producer = KafkaProducer(bootstrap_servers=self.parts.bootstrap, max_request_size=2**24)
+        for value in values:
+            producer.send(self.topic, value)
+        producer.flush()
+        producer.close()
 
     @contextmanager
     def engine(self, **settings: str) -> Iterator["subprocess.Popen[bytes]"]:

@@ -1,109 +1,171 @@
-"""`headrace produce`: lines of a file, or of standard input, into a stream."""
+"""`headrace produce`: files, directories and standard input into a stream."""
 
 import argparse
-import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
-from typing import BinaryIO
+from typing import TYPE_CHECKING
 
 from headrace.cli import addresses
 from headrace.cli.command import Command, Context, count
+from headrace.cli.progress import Progress
 from headrace.clock import SystemClock
 from headrace.errors import Exit, HeadraceError, Interrupted, Refused
+from headrace.local.home import Home
 
-PROGRESS_EVERY_S = 1.0
+if TYPE_CHECKING:
+    from etl_procs.model import Stream
+    from ingest.collector import Status
+
+GOES_ON = "Run the same command again: it goes on there."
 
 
 def run_produce(context: Context) -> int:
-    """Send each line as one tuple; return when the broker has all of them durably."""
+    """Send all tuples of the files; return when the broker has all of them durably."""
     # Here, because every other command would pay for importing Kafka's client.
     from etl_procs import loader
-    from etl_procs.rules import ByPunctuation
     from headrace.cli.lags import until_taken
-    from ingest import topics
-    from ingest.producer import produce, punctuate
+    from ingest.collector import Status, collect
 
     arguments, config = context.arguments, context.config
     dataflows = loader.load(config.flows)
     stream = loader.stream_named(dataflows, arguments.stream)
-    batch = arguments.punctuation
-    if batch is not None and not isinstance(stream.batches, ByPunctuation):
-        raise Refused(
-            f"stream {stream.topic} is not cut by punctuation", hint="Leave --punctuation out."
-        )
+    marks = _marks(arguments, stream)
+    files = arguments.files or ([] if marks else ["-"])
+    _check(arguments, files)
     broker = addresses.broker(config)
-    topic = topics.ensure(broker, stream)
-    progress = Progress()
-    file = arguments.file or ("-" if batch is None else os.devnull)
-    if file == "-" and sys.stdin.isatty():
+    Home(config.home).create()
+    if "-" in files and sys.stdin.isatty():
         print("reading lines, one tuple each; Ctrl-D ends", file=sys.stderr)
+    progress, status = Progress(sys.stderr, SystemClock()), Status()
     try:
-        with _opened(file) as lines:
-            for sent in produce(broker, stream.topic, _tuples(lines)):
-                progress.tell(sent)
-        print(f"{_counted(progress.sent)} in {stream.topic}")
-        if batch is not None:
-            punctuate(broker, topic, batch)
-            print(f"batch {batch} is ended in each of its {len(topic.partitions)} partitions")
+        collect(
+            config,
+            stream,
+            files,
+            broker=broker,
+            follow=arguments.follow,
+            source=arguments.source,
+            partition=arguments.partition,
+            marks=[(header, b"%d" % value) for header, value, _ in marks],
+            status=status,
+            tell=progress.say,
+            progress=progress.show,
+        )
+        progress.clear()
+        print(f"{_counted(status.tuples)} in {stream.topic}{_passed(status)}")
+        for _, _, said in marks:
+            print(f"{said} in each of its {status.partitions} partitions")
         if arguments.wait:
             until_taken(config, dataflows[stream.dataflow], stream, broker)
             print("the core has taken them")
     except KeyboardInterrupt:
+        progress.clear()
         raise Interrupted(
-            f"interrupted after {progress.sent:,} tuples",
-            hint="The last of them may not be in the topic. Send all again if repeats do no harm.",
+            f"interrupted: {_counted(status.tuples)} safe in {stream.topic}", hint=GOES_ON
         ) from None
+    except HeadraceError as error:
+        progress.clear()
+        if not status.tuples:
+            raise
+        raise type(error)(
+            f"{error.what}\n{_counted(status.tuples)} safe in {stream.topic}",
+            hint=f"{error.hint}\n  {GOES_ON}",
+        ) from error
     return Exit.OK
+
+
+def _marks(arguments: argparse.Namespace, stream: "Stream") -> list[tuple[str, int, str]]:
+    """Give what is said at the end: header, its value, and how the user is told."""
+    from etl_procs.rules import ByInterval, ByPunctuation
+    from ingest.records import COMPLETE, FINISHED, PUNCTUATION
+
+    marks = []
+    if arguments.punctuation is not None:
+        _check_rule(stream, ByPunctuation, "punctuation", "--punctuation")
+        batch = arguments.punctuation
+        marks.append((PUNCTUATION, batch, f"batch {batch} is ended"))
+    if arguments.complete is not None:
+        _check_rule(stream, ByInterval, "intervals", "--complete")
+        time = arguments.complete
+        marks.append((COMPLETE, time, f"all before {time} is said to be there"))
+    if arguments.finished:
+        marks.append((FINISHED, 1, "the stream is said to be finished"))
+    return marks
+
+
+def _check_rule(stream: "Stream", rule: type, by: str, flag: str) -> None:
+    if not isinstance(stream.batches, rule):
+        raise Refused(f"stream {stream.topic} is not cut by {by}", hint=f"Leave {flag} out.")
+
+
+def _check(arguments: argparse.Namespace, files: list[str]) -> None:
+    ending = [
+        flag
+        for flag in ("punctuation", "complete", "finished", "wait")
+        if getattr(arguments, flag) not in (None, False)
+    ]
+    if arguments.follow and ending:
+        raise Refused(
+            f"--follow has no end, and --{ending[0]} comes at the end", hint="Leave one out."
+        )
+    if arguments.source and len(files) != 1:
+        raise Refused(
+            f"--source {arguments.source} names one source, and there are {len(files)} files",
+            hint="Send each by a command of its own, or leave --source out.",
+        )
 
 
 def _counted(tuples: int) -> str:
     return "1 tuple is" if tuples == 1 else f"{tuples:,} tuples are"
 
 
-def _opened(file: str) -> "nullcontext[BinaryIO] | BinaryIO":
-    if file == "-":
-        return nullcontext(sys.stdin.buffer)
-    try:
-        return open(file, "rb")
-    except OSError as error:
-        raise HeadraceError(
-            f"{file} cannot be read: {error.strerror}", hint="Nothing was sent. Name another file."
-        ) from error
-
-
-def _tuples(lines: Iterable[bytes]) -> Iterator[bytes]:
-    stripped = (line.rstrip(b"\r\n") for line in lines)
-    return (line for line in stripped if line)
-
-
-class Progress:
-    """Counts what was sent, and says so now and then."""
-
-    def __init__(self) -> None:
-        self.sent = 0
-        self._clock = SystemClock()
-        self._started = self._told = self._clock.monotonic()
-
-    def tell(self, sent: int) -> None:
-        """Take note of the count; print it if it is time."""
-        self.sent = sent
-        now = self._clock.monotonic()
-        if now - self._told >= PROGRESS_EVERY_S:
-            self._told = now
-            print(f"{sent:,} tuples, {sent / (now - self._started):,.0f}/s", file=sys.stderr)
+def _passed(status: "Status") -> str:
+    if not status.passed:
+        return ""
+    return f"; {status.passed} of {status.sources} files had been sent before"
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("stream", metavar="STREAM", help="a stream, or dataflow.stream")
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="one tuple a line; -, or none: standard input"
+        "files",
+        metavar="FILE",
+        nargs="*",
+        help="a file, a glob, or a directory, whose files are meant; -, or none: standard input",
+    )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="go on: with what is appended to the files, and with files that come into directories",
+    )
+    parser.add_argument(
+        "--source",
+        default="",
+        metavar="NAME",
+        help="what the one FILE is called in the topic; standard input has no name without it, and "
+        "its repeats are not recognised",
+    )
+    parser.add_argument(
+        "--partition",
+        type=count,
+        metavar="N",
+        help="send all tuples to partition N, whatever the stream's route",
     )
     parser.add_argument(
         "--punctuation",
         type=count,
         metavar="N",
-        help="end batch N in every partition, after the lines of FILE, if there is one",
+        help="end batch N in every partition, after the tuples of the files, if there are any",
+    )
+    parser.add_argument(
+        "--complete",
+        type=int,
+        metavar="T",
+        help="say to every partition, after the tuples, that nothing before event time T comes",
+    )
+    parser.add_argument(
+        "--finished",
+        action="store_true",
+        help="say to every partition, after the tuples, that nothing more comes for now",
     )
     parser.add_argument(
         "--wait", action="store_true", help="return when the core has taken them, or rejected them"
@@ -113,13 +175,16 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 COMMANDS = [
     Command(
         name="produce",
-        summary="send the lines of a file into a stream",
-        description="Send each line as one tuple into the stream's Kafka topic, and return when "
-        "the broker has all of them. Empty lines are left out. Any other Kafka producer will do as "
-        "well.",
+        summary="send files into a stream",
+        description="Send the tuples of files into the stream's Kafka topic, in the stream's "
+        "format, and return when the broker has all of them. Files may be compressed. What was "
+        "sent of a file is remembered in the data folder: after an interruption or a kill, the "
+        "same command goes on there, and what was sent twice has no further effect. A broker that "
+        "is away is waited for, up to collect.wait_s.",
         examples=(
             "headrace produce votes votes.jsonl --wait",
-            "headrace produce readings day-7.jsonl --punctuation 7",
+            "headrace produce readings day-7.jsonl.gz --punctuation 7",
+            "headrace produce readings incoming/ 'archive/*.csv' --follow",
             'echo \'{"phone": "555-0100", "contestant": 2}\' | headrace produce leaderboard.votes',
         ),
         run=run_produce,

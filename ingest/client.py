@@ -1,0 +1,77 @@
+"""The producing client: idempotent, acknowledged by all, and one that can be given up at once.
+
+kafka-python keeps the order of a partition as long as it only retries: it has one batch of each
+partition on its way at a time, and the broker knows a retried one again. When it fails a batch for
+good, though, it goes on with the batches behind it, under a new epoch. They would land without
+the one before them, and the core, which keeps a window of 1,024 numbers below the highest of each
+source, would later take that one for a repeat: a loss. So a producer that has failed once must
+send nothing more:
+
+* it never fails a batch by itself: it retries without end, and whoever waits has a clock;
+* where the broker fails one, `give_up` is called from the very callback that tells so. It runs in
+  the thread that sends, before that looks for the next batch.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafka import KafkaProducer
+from kafka.errors import (
+    AuthorizationError,
+    InvalidRecordError,
+    InvalidTopicError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
+    SaslAuthenticationFailedError,
+)
+
+RECORD_BYTES_MAX = 16 * 2**20
+"""What the local broker takes, too."""
+
+BATCH_BYTES = 2**20
+"""Frames that go together. With one of 64 KiB at a time, each would wait for the one before."""
+
+FOR_EVER_MS = 10**12
+
+PERMANENT = (
+    AuthorizationError,
+    InvalidRecordError,
+    InvalidTopicError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
+    SaslAuthenticationFailedError,
+)
+"""What the broker will say again, however often it is asked."""
+
+
+class Producer(KafkaProducer):  # type: ignore[misc]
+    """Sends in order, or not at all."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._given_up = False
+        super().__init__(
+            **options,
+            client_id="headrace-collector",
+            enable_idempotence=True,
+            acks="all",
+            batch_size=BATCH_BYTES,
+            linger_ms=5,
+            max_request_size=RECORD_BYTES_MAX,
+            delivery_timeout_ms=FOR_EVER_MS,
+            request_timeout_ms=10_000,
+            reconnect_backoff_max_ms=1_000,  # or a broker that is back is found 30 s later
+            bootstrap_timeout_ms=5_000,
+            max_block_ms=5_000,
+        )
+
+    def give_up(self) -> None:
+        """Send nothing more, and wait for nothing; may be called from a callback."""
+        self._given_up = True
+        self.close(timeout=0)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until all is sent; not when it was given up, which close() cannot know."""
+        if not self._given_up:
+            super().flush(timeout)

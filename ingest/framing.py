@@ -1,0 +1,175 @@
+"""Framing: the tuples of a run as Kafka records, each for its partition.
+
+Which partition a tuple goes to depends on nothing but its source, its number, its key and the
+number of partitions that is declared, so that what is sent again goes where it went.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+from etl_procs.wire import Avro, Route, Wire
+from ingest.records import FRAME, FRAME_BYTES, FRAME_TUPLES, OVERSIZE, SEPARATOR, SEQ, SOURCE
+from ingest.runs import Run
+
+HOLES_MAX = 100
+"""So many empty entries cost about what the headers of a second record do."""
+
+KeyOf = Callable[[bytes], str]
+"""Gives the text of a tuple's key; the empty one where it has none that can be read."""
+
+
+class Record(NamedTuple):
+    """A Kafka record to be sent."""
+
+    partition: int
+    value: bytes
+    headers: list[tuple[str, bytes]]
+    key: bytes | None
+    tuples: int
+
+
+class _Entry(NamedTuple):
+    at: int
+    raw: bytes
+    key: str | None
+
+
+class Framing:
+    """Makes the records of a stream."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        partitions: int,
+        key_of: KeyOf | None = None,
+        *,
+        partition: int | None = None,
+    ) -> None:
+        self._between = b"" if isinstance(wire.format, Avro) else SEPARATOR
+        self._partitions = partitions
+        self._key_of = key_of
+        self._route = wire.route if partition is None else partition
+
+    def records(self, source: str, run: Run) -> Iterator[Record]:
+        """Give the records of a run; without a source, its tuples have no number."""
+        route = self._route
+        if isinstance(route, int):
+            yield from self._lane(route, source, run)
+        elif isinstance(route, str):
+            yield from self._by_key(source, run)
+        elif not source:
+            # Any partition will do; this one spreads them, and needs no memory.
+            yield from self._lane(self._of(b"".join(run.raws[:1])), source, run)
+        elif route is Route.SPREAD:
+            for part in _in_blocks(run):
+                block = (part.first - 1) // FRAME_TUPLES
+                yield from self._lane(block % self._partitions, source, part)
+        else:
+            yield from self._lane(self._of(source.encode()), source, run)
+
+    def _of(self, text: bytes) -> int:
+        return crc32(text) % self._partitions
+
+    def _lane(self, partition: int, source: str, run: Run) -> Iterator[Record]:
+        """Make the records of a run that goes to one partition: one, if it can be."""
+        raws = run.raws
+        if len(raws) > 1 and b"" not in raws and not run.oversize:
+            value = self._between.join(raws)
+            if not self._between or value.count(SEPARATOR) == len(raws) - 1:
+                yield self._record(partition, source, run.first, value, len(raws), len(raws))
+                return
+        entries = [_Entry(n, raw, None) for n, raw in enumerate(raws) if raw]
+        yield from self._framed(partition, source, run, entries)
+
+    def _by_key(self, source: str, run: Run) -> Iterator[Record]:
+        assert self._key_of is not None, "a stream that is routed by a column"
+        lanes: dict[int, list[_Entry]] = {}
+        for n, raw in enumerate(run.raws):
+            if raw:
+                # One whose key cannot be read becomes a dead letter, and goes where its like do.
+                key = "" if n in run.oversize else self._key_of(raw)
+                lanes.setdefault(self._of(key.encode()), []).append(_Entry(n, raw, key))
+        for partition, entries in lanes.items():
+            yield from self._framed(partition, source, run, entries)
+
+    def _framed(
+        self, partition: int, source: str, run: Run, entries: Sequence[_Entry]
+    ) -> Iterator[Record]:
+        for group in self._grouped(run, entries, is_numbered=bool(source)):
+            first, last = group[0].at, group[-1].at
+            raws = [entry.raw for entry in group]
+            size = len(group)
+            if source:
+                size = last - first + 1
+                raws = [b""] * size
+                for entry in group:
+                    raws[entry.at - first] = entry.raw
+            keys = {entry.key for entry in group}
+            yield self._record(
+                partition,
+                source,
+                run.first + first,
+                self._between.join(raws),
+                size,
+                len(group),
+                key=keys.pop() if len(keys) == 1 else None,
+                oversize=run.oversize.get(first),
+            )
+
+    def _grouped(
+        self, run: Run, entries: Sequence[_Entry], *, is_numbered: bool
+    ) -> Iterator[list[_Entry]]:
+        """Divide entries into frames. Without numbers, holes between them count for nothing."""
+        holes_max = (HOLES_MAX if self._between else 0) if is_numbered else FRAME_TUPLES
+        group: list[_Entry] = []
+        size, is_alone = 0, False
+        for entry in entries:
+            must_be_alone = entry.at in run.oversize or (
+                bool(self._between) and SEPARATOR in entry.raw
+            )
+            if group and (
+                is_alone
+                or must_be_alone
+                or entry.at - group[-1].at > holes_max + 1
+                or size + len(entry.raw) > FRAME_BYTES
+            ):
+                yield group
+                group, size = [], 0
+            group.append(entry)
+            size += len(entry.raw)
+            is_alone = must_be_alone
+        if group:
+            yield group
+
+    @staticmethod
+    def _record(
+        partition: int,
+        source: str,
+        seq: int,
+        value: bytes,
+        entries: int,
+        tuples: int,
+        *,
+        key: str | None = None,
+        oversize: int | None = None,
+    ) -> Record:
+        headers: list[tuple[str, bytes]] = []
+        if source:
+            headers += [(SOURCE, source.encode()), (SEQ, b"%d" % seq)]
+        if entries > 1:
+            headers.append((FRAME, b"%d" % entries))
+        if oversize is not None:
+            headers.append((OVERSIZE, b"%d" % oversize))
+        return Record(partition, value, headers, key.encode() if key else None, tuples)
+
+
+def _in_blocks(run: Run) -> Iterator[Run]:
+    """Cut a run where the next one's turn begins, wherever the run itself begins."""
+    at = 0
+    while at < len(run.raws):
+        first = run.first + at
+        size = FRAME_TUPLES - (first - 1) % FRAME_TUPLES
+        oversize = {n - at: total for n, total in run.oversize.items() if at <= n < at + size}
+        yield Run(first, run.raws[at : at + size], run.end, oversize)
+        at += size
