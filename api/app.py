@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import PlainTextResponse, Response
 
-from api import calls, metrics, problem
+from api import calls, metrics, problem, streams
 from api.calls import Calls
 from api.cut import Freshness
 from api.errors import NotReady
@@ -19,6 +19,7 @@ from api.island import Answer, Island
 from api.line import Line
 from api.metrics import Figures
 from api.problem import problems
+from api.streams import Streams
 from api.values import dump, rows_to_json
 from headrace.errors import HeadraceError, NotRunning
 from migrations.errors import Away
@@ -80,11 +81,13 @@ class Readiness(BaseModel):
     warehouse: str
 
 
-def create(island: Island, made: Calls, figures: Figures, key: str) -> FastAPI:
-    """Make the API over an island, calls and figures; callers must show `key`."""
+def create(
+    island: Island, made: Calls, figures: Figures, key: str, taken: Streams | None = None
+) -> FastAPI:
+    """Make the API over an island, calls, figures and streams; callers must show `key`."""
     app = FastAPI(
         title="Headrace",
-        description="One answer over what is staged and what has arrived; calls; metrics.",
+        description="One answer over what is staged and what has arrived; calls; streams; metrics.",
         docs_url=None,  # its pages load scripts from outside
         redoc_url=None,
         redirect_slashes=False,
@@ -92,6 +95,8 @@ def create(island: Island, made: Calls, figures: Figures, key: str) -> FastAPI:
     app.add_middleware(Guard, key=key)
     problem.install(app)
     app.include_router(calls.router(made))
+    if taken is not None:
+        app.include_router(streams.router(taken))
     line = Line("queries", at_once=QUERIES_AT_ONCE, waiting_max=QUERIES_WAITING_MAX)
     logged: dict[str, str] = {}
 

@@ -19,6 +19,10 @@ OPEN_PATHS = frozenset({"/livez", "/readyz"})
 # The longest SQL that is parsed, escaped as wastefully as JSON allows, and some room.
 BODY_BYTES_MAX = 256 * 1024
 
+# Tuples come in bulk; the largest has 8 MiB.
+POSTED = "/v1/streams/"
+POSTED_BYTES_MAX = 16 * 2**20
+
 
 class Guard:
     """Lets through requests that show the key, and bodies up to the limit."""
@@ -36,7 +40,8 @@ class Guard:
         if scope["path"] not in OPEN_PATHS and not self._shows_key(Headers(scope=scope)):
             await _unauthorized(scope, receive, send)
         else:
-            await self._app(scope, _Limited(receive), send)
+            most = POSTED_BYTES_MAX if scope["path"].startswith(POSTED) else BODY_BYTES_MAX
+            await self._app(scope, _Limited(receive, most), send)
 
     def _shows_key(self, headers: Headers) -> bool:
         scheme, _, shown = headers.get("authorization", "").partition(" ")
@@ -48,9 +53,9 @@ class Guard:
 class _Limited:
     """A body is counted while it is read: it may have come without its length."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, most: int) -> None:
         self._receive = receive
-        self._left = BODY_BYTES_MAX
+        self._most = self._left = most
 
     async def __call__(self) -> Message:
         message = await self._receive()
@@ -58,7 +63,7 @@ class _Limited:
         if self._left < 0:
             raise HTTPException(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the body is larger than {BODY_BYTES_MAX} bytes",
+                f"the body is larger than {self._most} bytes",
             )
         return message
 

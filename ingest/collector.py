@@ -89,6 +89,7 @@ def collect(
     topic = topics.ensure(broker, stream)
     declared = stream.wire.partitions or config.broker.topic_partitions
     _check_partitions(topic, declared, partition)
+    key = key_of(stream) if isinstance(stream.wire.route, str) else None
     sender: Sender[Bookmark] = Sender(
         partial(Producer, client_options(broker)),
         stream.topic,
@@ -99,7 +100,7 @@ def collect(
     collector = Collector(
         stream,
         sender,
-        Framing(stream.wire, declared, key_of(stream), partition=partition),
+        Framing(stream.wire, declared, key, partition=partition),
         Bookmarks(config.home / "collector", topic.name, topic.id),
         status=status or Status(),
         follow=follow,
@@ -136,10 +137,9 @@ class _Whole:
         self.name = self._reader.name
         self.at = self.begun = bookmarks.read(self.name) if self.name else START
         self.is_done = False
-        self._cleaner = _cleaner(stream, self._reader.header)
+        self._cleaner = Cleaner(stream, self._reader.header)
         # What smoothing gives depends on all that was before.
-        has_history = self._cleaner is not None and self._cleaner.needs_history
-        self._runs = self._reader.runs(START if has_history else self.at)
+        self._runs = self._reader.runs(START if self._cleaner.needs_history else self.at)
 
     @property
     def taken(self) -> int:
@@ -149,10 +149,10 @@ class _Whole:
     def next(self) -> Run | None:
         """Give the next run, cleaned; None at the end."""
         for run in self._runs:
-            cleaned = _new(self._cleaner.clean(run) if self._cleaner else run, self.at)
-            if cleaned is not None:
+            new = _new(self._cleaner, run, self.at)
+            if new is not None:
                 self.at = Bookmark(run.next, run.end)
-                return cleaned
+                return new
         self.is_done = True
         return None
 
@@ -189,18 +189,18 @@ class _Followed:
             run = next(self._runs, None)
         if run is None or (not self.name and self._goes_on_elsewhere()):
             return None
-        cleaned = self._cleaner.clean(run) if self._cleaner else run
-        new = _new(cleaned, self.at)
+        assert self._cleaner is not None, "it has a name"
+        new = _new(self._cleaner, run, self.at)
         if new is not None:
             self.at = self._follower.bookmark
-        return new or cleaned._replace(raws=[])
+        return new or run._replace(raws=[])
 
     def _goes_on_elsewhere(self) -> bool:
         """Look for the bookmark, now that there is a name, and go there."""
         self.name = self._follower.name
         self.at = self.begun = self._bookmarks.read(self.name)
-        self._cleaner = _cleaner(self._stream, self._follower.header)
-        if self.at == START or (self._cleaner and self._cleaner.needs_history):
+        self._cleaner = Cleaner(self._stream, self._follower.header)
+        if self.at == START or self._cleaner.needs_history:
             return False
         self._follower.close()
         self._follower = Follower(self._path, self._stream, at=self.at, source=self.name)
@@ -212,16 +212,13 @@ class _Followed:
         self._follower.close()
 
 
-def _cleaner(stream: Stream, header: tuple[str, ...] | None) -> Cleaner | None:
-    return Cleaner(stream, header) if stream.wire.clean else None
-
-
-def _new(run: Run, at: Bookmark) -> Run | None:
-    """Give what of a run is behind a bookmark; the rest was read for the history's sake."""
+def _new(cleaner: Cleaner, run: Run, at: Bookmark) -> Run | None:
+    """Clean a run, and give what is behind a bookmark; the rest was read for the history's sake."""
+    raws = cleaner.clean(run.raws, but=run.oversize)
     known = max(0, at.number - run.first)
-    if known >= len(run.raws) > 0:
+    if known >= len(raws) > 0:
         return None
-    return run._replace(raws=[b""] * known + run.raws[known:])
+    return run._replace(raws=[b""] * known + raws[known:]) if known else run._replace(raws=raws)
 
 
 class Collector:

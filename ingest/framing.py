@@ -15,8 +15,8 @@ from ingest.runs import Run
 HOLES_MAX = 100
 """So many empty entries cost about what the headers of a second record do."""
 
-KeyOf = Callable[[bytes], str]
-"""Gives the text of a tuple's key; the empty one where it has none that can be read."""
+KeyOf = Callable[[bytes], str | None]
+"""Gives the text of a tuple's key; None where it has none that can be read."""
 
 
 class Record(NamedTuple):
@@ -88,8 +88,8 @@ class Framing:
         for n, raw in enumerate(run.raws):
             if raw:
                 # One whose key cannot be read becomes a dead letter, and goes where its like do.
-                key = "" if n in run.oversize else self._key_of(raw)
-                lanes.setdefault(self._of(key.encode()), []).append(_Entry(n, raw, key))
+                key = None if n in run.oversize else self._key_of(raw)
+                lanes.setdefault(self._of((key or "").encode()), []).append(_Entry(n, raw, key))
         for partition, entries in lanes.items():
             yield from self._framed(partition, source, run, entries)
 

@@ -7,6 +7,7 @@ import sys
 from functools import partial
 
 from headrace import telemetry
+from headrace.cli import addresses
 from headrace.cli.command import Command, Context
 from headrace.config import Config
 from headrace.crash import CrashPoints
@@ -38,10 +39,12 @@ def run_api(context: Context) -> int:
     from api.catalogue import Catalogue
     from api.island import Island
     from api.metrics import Figures
+    from api.streams import Streams
     from etl_procs import loader
     from etl_procs.callers import Callers
     from etl_procs.core import core_path
     from headrace.cli import figures
+    from ingest.posting import Posting
 
     telemetry.start_logging("api")
     dataflows = loader.load(config.flows)
@@ -57,10 +60,11 @@ def run_api(context: Context) -> int:
         timeout_ms=config.api.query_timeout_ms,
         rows_max=config.api.query_rows_max,
     )
+    posting = Posting(partial(addresses.broker, config))
     listener = _listen(config)
     server = uvicorn.Server(
         uvicorn.Config(
-            create(island, calls, Figures(cores, living), key),
+            create(island, calls, Figures(cores, living), key, Streams(dataflows, posting)),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -70,7 +74,10 @@ def run_api(context: Context) -> int:
     # uvicorn raises the signal again when it has shut down: being told to stop is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.OK))
     log.info("listening on http://%s:%d", reachable(config.api.host), listener.getsockname()[1])
-    server.run(sockets=[listener])
+    try:
+        server.run(sockets=[listener])
+    finally:
+        posting.close()
     return Exit.OK
 
 
@@ -103,8 +110,9 @@ COMMANDS = [
         summary="run the REST API alone, against a given warehouse",
         description="Run the REST API in this process. `headrace up` starts it beside the other "
         "parts; alone it needs warehouse.url and api.key. It reads the core in the data folder, "
-        "writes it only when a call is made (POST /v1/calls/DATAFLOW/NAME), and answers POST "
-        "/v1/query, GET /v1/calls, GET /metrics (for Prometheus), GET /livez and GET /readyz. "
+        "writes it only when a call is made (POST /v1/calls/DATAFLOW/NAME), puts tuples into the "
+        "topics (POST /v1/streams/DATAFLOW/STREAM), and answers POST /v1/query, GET /v1/calls, GET "
+        "/metrics (for Prometheus), GET /livez and GET /readyz. "
         "SIGTERM ends it.",
         examples=(
             "HEADRACE_API_KEY=... headrace api --flow my_flow.py --set api.port=8080 "
