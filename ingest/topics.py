@@ -1,39 +1,48 @@
 """Topics: the Kafka log as ingest sees it - is it there, which partitions, how far."""
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kafka import IsolationLevel, KafkaAdminClient, TopicPartition
-from kafka.admin import NewTopic, OffsetSpec
-from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic, OffsetSpec
+from kafka.errors import KafkaError, KafkaTimeoutError, NoError, TopicAlreadyExistsError, for_code
 
 from etl_procs.model import Stream
+from headrace.clock import Clock
 from headrace.config import Broker
-from headrace.errors import NotRunning
+from headrace.errors import HeadraceError, NotRunning, Refused
 from ingest.security import client_options
 
 log = logging.getLogger(__name__)
 
+RETENTION = "retention.ms"
 REQUEST_TIMEOUT_MS = 10_000
 PROBE_TIMEOUT_MS = 2_000
+PATIENCE_S, LOOK_AGAIN_S = 60.0, 0.2
+"""How long a broker that is away is waited for: as long as Spark's own client waits."""
 
 
 @contextmanager
 def admin(broker: Broker, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Iterator[KafkaAdminClient]:
     """Open an admin client."""
     with translated(broker):
-        client = KafkaAdminClient(
-            **client_options(broker),
-            client_id="headrace",
-            request_timeout_ms=timeout_ms,
-            bootstrap_timeout_ms=timeout_ms,
-        )
+        client = _connected(broker, timeout_ms)
         try:
             yield client
         finally:
             client.close()
+
+
+def _connected(broker: Broker, timeout_ms: int) -> KafkaAdminClient:
+    return KafkaAdminClient(
+        **client_options(broker),
+        client_id="headrace",
+        request_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=timeout_ms,
+    )
 
 
 @contextmanager
@@ -87,17 +96,62 @@ class Topic:
 
 
 def ensure(broker: Broker, stream: Stream) -> Topic:
-    """Create a topic unless it is there; describe it."""
-    name, partitions = stream.topic, stream.wire.partitions or broker.topic_partitions
+    """Create a stream's topic as it is declared, unless it is there; describe it.
+
+    One that is there is not changed: what differs is said.
+    """
+    name, wire = stream.topic, stream.wire
     with admin(broker) as client:
-        if name not in client.list_topics():
-            try:
-                client.create_topics([NewTopic(name, num_partitions=partitions)])
-                log.info("created topic %s with %d partitions", name, partitions)
-            except TopicAlreadyExistsError:
-                log.info("topic %s was created by another engine", name)
-            client.wait_for_topics([name])
+        if name in client.list_topics():
+            topic = _described(client, name)
+            _compare(client, stream, topic)
+            return topic
+        partitions = wire.partitions or broker.topic_partitions
+        settings = {} if wire.retention_h is None else {RETENTION: str(_retention_ms(stream))}
+        try:
+            client.create_topics(
+                [NewTopic(name, num_partitions=partitions, topic_configs=settings)]
+            )
+            log.info("created topic %s with %d partitions", name, partitions)
+        except TopicAlreadyExistsError:
+            log.info("topic %s was created by another engine", name)
+        client.wait_for_topics([name])
         return _described(client, name)
+
+
+def _compare(client: KafkaAdminClient, stream: Stream, topic: Topic) -> None:
+    declared, there = stream.wire.partitions, len(topic.partitions)
+    if declared is not None and there < declared:
+        raise Refused(
+            f"topic {topic.name} has {there} partitions, and {declared} are declared: tuples would "
+            "be routed where nothing is",
+            hint=f"Add some (kafka-topics.sh --alter --topic {topic.name} --partitions {declared})"
+            f", or declare {there}.",
+        )
+    if declared is not None and there > declared:
+        log.warning(
+            "topic %s has %d partitions, and %d are declared: those behind get no tuples from the "
+            "collector. Partitions cannot be taken away: declare %d",
+            *(topic.name, there, declared, there),
+        )
+    if stream.wire.retention_h is None:
+        return
+    found = client.describe_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, topic.name)], config_filter="All"
+    )
+    kept = int(found["topic"][topic.name][RETENTION]["value"])
+    if kept != _retention_ms(stream):
+        log.warning(
+            "topic %s keeps records for %s, and %g h are declared: kafka-configs.sh --alter "
+            "--topic %s --add-config %s=%d changes it",
+            *(topic.name, f"{kept / 3_600_000:g} h" if kept >= 0 else "ever"),
+            *(stream.wire.retention_h, topic.name, RETENTION, _retention_ms(stream)),
+        )
+
+
+def _retention_ms(stream: Stream) -> int:
+    assert stream.wire.retention_h is not None
+    return round(stream.wire.retention_h * 3_600_000)
 
 
 def held(broker: Broker, name: str) -> dict[int, range]:
@@ -116,3 +170,60 @@ def _described(client: KafkaAdminClient, name: str) -> Topic:
     )
     held = {p.partition: range(first[p].offset, end[p].offset) for p in at}
     return Topic(name, str(described["topic_id"]), held)
+
+
+class Watched:
+    """A topic under watch: it must stay the one that was opened.
+
+    A topic that is deleted and made again has another id, which no other had before. So what was
+    read before a look that finds the old id is of the old topic, and may be committed at its
+    positions. With several brokers, the one that is asked may learn of it some milliseconds after
+    the one that was read from.
+    """
+
+    def __init__(self, broker: Broker, topic: Topic, clock: Clock) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._clock = clock
+        self._client: KafkaAdminClient | None = None
+        self._looking = threading.Lock()
+        self._closed = threading.Event()
+
+    def look(self, patience_s: float = PATIENCE_S) -> None:
+        """Return if it is still the one; wait for a broker that is away, and raise in the end."""
+        deadline = self._clock.monotonic() + patience_s
+        with self._looking:
+            while True:
+                try:
+                    with translated(self._broker):
+                        return self._look()
+                except NotRunning:
+                    if self._clock.monotonic() > deadline:
+                        raise
+                    if self._closed.wait(LOOK_AGAIN_S):
+                        raise
+
+    def _look(self) -> None:
+        if self._client is None:
+            self._client = _connected(self._broker, REQUEST_TIMEOUT_MS)
+        name, id = self._topic.name, self._topic.id
+        (found,) = self._client.describe_topics([name])
+        code = for_code(found["error_code"])
+        if code is NoError and str(found["topic_id"]) != id:
+            raise HeadraceError(
+                f"the topic {name} was deleted and made again while it was read: it is not the one "
+                "whose positions the core has",
+                hint="What was read of the new one was not taken. What the old one still had is "
+                "lost. Start over with a new data folder and a new schema in the warehouse.",
+            )
+        if code is not NoError:
+            raise NotRunning(
+                f"the broker has no topic {name} any more: {code.__name__}",
+                hint="Was it deleted, or the broker's data lost? What was committed stays.",
+            )
+
+    def close(self) -> None:
+        """Let go of the broker; whoever waits for it is told so."""
+        self._closed.set()
+        if self._client is not None:
+            self._client.close()
