@@ -4,15 +4,17 @@ All of it is values. `ingest` reads and writes by them; docs/wire-format.md says
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
+from math import inf
 from typing import Any
 
 from etl_procs.columns import Columns, Type
 from headrace.errors import DefinitionError
 
 PARTITIONS_MAX = 1_000
+SMOOTHED_MAX = 10_000
 
 
 class Unknown(Enum):
@@ -45,6 +47,8 @@ class Delimited:
     header: bool = False
 
     def __post_init__(self) -> None:
+        if type(self.header) is not bool:
+            _refuse(f"delimited: header is {self.header!r}", "Give True or False.")
         if not isinstance(self.separator, str) or not 1 <= len(self.separator) <= 8:
             _refuse(f"delimited: the separator is {self.separator!r}", "Give 1 to 8 characters.")
         if not isinstance(self.quote, str) or len(self.quote.encode()) > 1:
@@ -138,6 +142,13 @@ class Mean:
     last: int
     by: str = ""
 
+    def __post_init__(self) -> None:
+        if type(self.last) is not int or not 1 <= self.last <= SMOOTHED_MAX:
+            _refuse(
+                f"the mean of {self.column} is that of the last {self.last!r}",
+                f"Give a whole number from 1 to {SMOOTHED_MAX:,}.",
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Changed:
@@ -147,6 +158,12 @@ class Changed:
     _: KW_ONLY
     least: float
     by: str = ""
+
+    def __post_init__(self) -> None:
+        if type(self.least) not in (int, float) or not 0 <= self.least < inf:
+            _refuse(
+                f"{self.column} changes by at least {self.least!r}", "Give a number, 0 or above."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +183,60 @@ class Clean:
     drop: tuple[str, ...] = ()
     where: Callable[[Mapping[str, Any]], bool] | None = None
     smooth: tuple[Mean | Changed, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what in ("columns", "keep", "drop"):
+            names = getattr(self, what)
+            if not isinstance(names, tuple) or not all(isinstance(n, str) and n for n in names):
+                _refuse(f"clean: {what} is {names!r}", f'Write it as {what}=("one", "another").')
+            if len(set(names)) < len(names):
+                _refuse(f"clean: {what} names a field twice: {', '.join(names)}", "Name it once.")
+        renamed = self.rename.items() if isinstance(self.rename, Mapping) else [("", None)]
+        if not all(isinstance(name, str) and name for pair in renamed for name in pair):
+            _refuse(f"clean: rename is {self.rename!r}", 'Write it as {"the old": "the new"}.')
+        if len(set(self.rename.values())) < len(self.rename):
+            _refuse(f"clean: rename makes two fields one: {self.rename!r}", "Give each its own.")
+        if self.keep and self.drop:
+            _refuse("clean: it keeps fields and drops others", "Name those, or these.")
+        if self.where is not None and not callable(self.where):
+            _refuse(f"clean: where is {self.where!r}", "Give a function of a tuple's fields.")
+        if not isinstance(self.smooth, tuple) or not all(
+            isinstance(smooth, Mean | Changed) for smooth in self.smooth
+        ):
+            _refuse(f"clean: smooth is {self.smooth!r}", "Write it as smooth=(Mean(...),).")
+
+    def check(self, of: str, columns: Columns, format_: Format, written: Collection[str]) -> None:
+        """Refuse what does not fit a stream's columns, of which some are `written` in its text."""
+        if isinstance(format_, Xml | Avro):
+            _refuse(f"{of} is cleaned, and has no fields of text", "Clean JSON, or lines.")
+        if self.columns and not (isinstance(format_, Delimited) and not format_.header):
+            _refuse(f"{of} names the fields of its source twice", "Leave Clean.columns out.")
+        if self.rename and isinstance(format_, FixedWidth):
+            _refuse(f"{of} renames fields that have no names", "A width is that of its column.")
+        if self.columns or isinstance(format_, FixedWidth):
+            known = self.columns or tuple(written)
+            lost = self.rename.keys() - set(known)
+            lost |= {*self.keep, *self.drop} - {self.rename.get(name, name) for name in known}
+            if lost:
+                _refuse(f"{of} cleans {', '.join(sorted(lost))}: no fields", "Name one of them.")
+        for column in columns.columns:
+            is_dropped = column.name in self.drop or (self.keep and column.name not in self.keep)
+            if column.required and column.name in written and is_dropped:
+                _refuse(f"{of} leaves out {column.name}, which is NOT NULL", "Keep it.")
+        for smooth in self.smooth:
+            _check_smooth(of, smooth, columns, format_)
+
+
+def _check_smooth(of: str, smooth: Mean | Changed, columns: Columns, format_: Format) -> None:
+    types = {column.name: column.type for column in columns.columns}
+    if smooth.by and smooth.by not in types:
+        _refuse(f"{of} is smoothed by {smooth.by}, which is no column of it", "Name one.")
+    fits = (Type.REAL,) if isinstance(smooth, Mean) else (Type.REAL, Type.INTEGER)
+    if types.get(smooth.column) not in fits:
+        needed = " or ".join(type_.value for type_ in fits)
+        _refuse(f"{of} smooths {smooth.column}, which is no {needed} column", "Name another.")
+    if isinstance(smooth, Mean) and isinstance(format_, FixedWidth):
+        _refuse(f"{of}: a mean has no fixed width", "Leave it out, or make it in a procedure.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +273,15 @@ class Wire:
         for name, number in (("partitions", self.partitions), ("retention_h", self.retention_h)):
             if number is not None and not 0 < number <= (PARTITIONS_MAX if name[0] == "p" else 1e9):
                 _refuse(f"{of}: {name} is {number!r}", "Give a number above 0.")
+        written = [name for name in columns.names if name not in (self.time, self.unknown)]
         if isinstance(self.format, FixedWidth):
             given = sum(width > 0 for width in self.format.widths)
-            needed = len([n for n in columns.names if n not in (self.time, self.unknown)])
-            if given != needed:
-                _refuse(f"{of} has {needed} columns, and {given} widths", "Give each a width.")
+            if given != len(written):
+                _refuse(
+                    f"{of} has {len(written)} columns, and {given} widths", "Give each a width."
+                )
+        if self.clean:
+            self.clean.check(of, columns, self.format, written)
         if isinstance(self.format, Xml) and self.format.paths.keys() - types.keys():
             lost = ", ".join(self.format.paths.keys() - types.keys())
             _refuse(f"{of} has paths for {lost}, which are no columns of it", "Leave them out.")

@@ -1,0 +1,250 @@
+"""Cleaning near the source: fields renamed and left out, tuples left out, columns smoothed.
+
+It also finds the key by which a tuple is routed. A tuple that cannot be read is not cleaned: it
+becomes a dead letter when it is decoded.
+"""
+
+import io
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from math import fsum, inf, isfinite
+from typing import Any
+
+import fastavro
+
+from etl_procs.columns import Type
+from etl_procs.errors import text_of
+from etl_procs.model import Stream
+from etl_procs.wire import Avro, Changed, Clean, Delimited, Json, Mean, Unknown, Xml
+from headrace.errors import HeadraceError, Refused
+from ingest.datums import parsed
+from ingest.documents import text_at
+from ingest.fields import (
+    DelimitedLayout,
+    JsonLayout,
+    Layout,
+    Pieces,
+    Unreadable,
+    layout_of,
+    written,
+)
+
+INTEGER = re.compile(r"[+-]?[0-9]+")
+INTEGER_MAX = 1_000
+"""Characters, with zeros before the number."""
+REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+UNREADABLE = b"\xff"
+"""Put after a delimited tuple that has not the fields that its source promised, and whose fields
+might be taken for others: no UTF-8 has it, so it does not decode."""
+
+
+class Cleaner:
+    """Cleans the tuples of one source, in their order.
+
+    A file whose `header` names other fields than the columns, or the same in another order, is put
+    in order; a column that it lacks is NULL.
+    """
+
+    def __init__(self, stream: Stream, header: Sequence[str] | None = None) -> None:
+        self._clean = stream.wire.clean or Clean()
+        names = tuple(header or self._clean.columns)
+        self._layout = layout_of(stream, names)
+        self._rewrites = bool(self._clean.rename or self._clean.keep or self._clean.drop)
+        if isinstance(stream.wire.format, Delimited):
+            self._order_columns(stream, stream.wire.format, names or tuple(written(stream)))
+        self._smoothers = [_smoother(smooth) for smooth in self._clean.smooth]
+        self._rewrites |= any(isinstance(smooth, Mean) for smooth in self._clean.smooth)
+        self._is_needed = self._rewrites or bool(self._clean.where or self._smoothers)
+        self._mark = UNREADABLE if isinstance(stream.wire.format, Delimited) else b""
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether a source is cleaned from its beginning, also where reading goes on later."""
+        return bool(self._clean.smooth)
+
+    def clean(self, raws: list[bytes], *, but: Collection[int] = ()) -> list[bytes]:
+        """Clean tuples, all but those of some indices; what is left out is empty."""
+        if not self._is_needed:
+            return raws
+        return [
+            raw if index in but or not raw else self._cleaned(raw) for index, raw in enumerate(raws)
+        ]
+
+    def _order_columns(self, stream: Stream, format_: Delimited, names: tuple[str, ...]) -> None:
+        """Learn where the columns are among a source's fields; refuse what cannot be filled."""
+        fields = [name for name in self._renamed(names) if self._keeps(name)]
+        order = written(stream)
+        lacking = [column for column in stream.columns.columns if column.name in order]
+        lacking = [column for column in lacking if column.name not in fields]
+        for column in lacking:
+            if column.required or format_.null is None:
+                raise Refused(
+                    f"the source has no field {column.name}, which cannot be NULL: it has "
+                    f"{', '.join(fields)}",
+                    hint="Nothing was sent. Name it by Clean(rename={...}), or mend the header.",
+                )
+        if len(set(fields)) < len(fields):
+            raise Refused(
+                f"the source has a field twice: {', '.join(fields)}",
+                hint="Nothing was sent. Clean(rename={...}) makes two fields the same.",
+            )
+        if stream.wire.unknown is not Unknown.IGNORE:
+            order += [name for name in fields if name not in order]
+        self._rewrites = order != self._renamed(names) or len(fields) < len(names)
+        self._layout = DelimitedLayout(format_, names, order)
+
+    def _renamed(self, names: Sequence[str]) -> list[str]:
+        return [self._clean.rename.get(name, name) for name in names]
+
+    def _keeps(self, name: str) -> bool:
+        return name not in self._clean.drop and (not self._clean.keep or name in self._clean.keep)
+
+    def _cleaned(self, raw: bytes) -> bytes:
+        assert self._layout
+        try:
+            pieces = self._layout.read(raw.decode())
+            return self._sent(self._layout, raw, pieces)
+        except (Unreadable, UnicodeDecodeError):
+            return raw + self._mark
+
+    def _sent(self, layout: Layout, raw: bytes, pieces: Pieces) -> bytes:
+        rename = self._clean.rename
+        kept = {rename.get(name, name): piece for name, piece in pieces.items()}
+        if len(kept) < len(pieces):
+            raise Unreadable  # two fields of one name
+        kept = {name: piece for name, piece in kept.items() if self._keeps(name)}
+        if self._clean.where and not self._is_wanted(layout, raw, kept):
+            return b""
+        for smooth in self._smoothers:
+            if not smooth(layout, kept):
+                return b""
+        return layout.write(kept).encode() if self._rewrites else raw
+
+    def _is_wanted(self, layout: Layout, raw: bytes, pieces: Pieces) -> bool:
+        assert self._clean.where
+        values = {name: layout.value(piece) for name, piece in pieces.items()}
+        try:
+            return bool(self._clean.where(values))
+        except Exception as error:
+            raise HeadraceError(
+                f"`where` cannot say whether {raw[:100]!r} is sent: {text_of(error)}",
+                hint="What is before it was sent. Let it answer for every tuple.",
+            ) from error
+
+
+Smoother = Callable[[Layout, Pieces], bool]
+"""Changes a tuple's fields, and says whether it is sent."""
+
+
+def _smoother(smooth: Mean | Changed) -> Smoother:
+    return _mean(smooth) if isinstance(smooth, Mean) else _changed(smooth)
+
+
+def _mean(smooth: Mean) -> Smoother:
+    lasts: dict[str, deque[float]] = {}
+
+    def smoothed(layout: Layout, pieces: Pieces) -> bool:
+        value = _number(layout, pieces.get(smooth.column))
+        if value is not None:
+            last = lasts.setdefault(_group(smooth.by, layout, pieces), deque(maxlen=smooth.last))
+            last.append(value)
+            pieces[smooth.column] = layout.number(fsum(each / len(last) for each in last))
+        return True
+
+    return smoothed
+
+
+def _changed(smooth: Changed) -> Smoother:
+    sent: dict[str, float] = {}
+
+    def is_far(layout: Layout, pieces: Pieces) -> bool:
+        value = _number(layout, pieces.get(smooth.column))
+        if value is None:
+            return True
+        group = _group(smooth.by, layout, pieces)
+        if group in sent and abs(value - sent[group]) < smooth.least:
+            return False
+        sent[group] = value
+        return True
+
+    return is_far
+
+
+def _group(by: str, layout: Layout, pieces: Pieces) -> str:
+    return str(layout.value(pieces[by])) if by in pieces else ""
+
+
+def _number(layout: Layout, piece: str | None) -> float | None:
+    """Tell the number that a field says; None where it is NULL, or no number."""
+    if piece is None:
+        return None
+    text = _decoded_text(Type.REAL, layout.value(piece), is_typed=isinstance(layout, JsonLayout))
+    return None if text is None else float(text)
+
+
+Key = Callable[[bytes], str | None]
+
+
+def key_of(stream: Stream) -> Key:
+    """Make what finds the key of a cleaned tuple: the text of the column that it is routed by.
+
+    It is the text that the core divides tuples by: that of the decoded value. None where there is
+    no such field, or what is there will not decode.
+    """
+    name = stream.wire.route
+    assert isinstance(name, str)
+    type_ = next(column.type for column in stream.columns.columns if column.name == name)
+    value = _value_of(stream, name)
+    is_typed = isinstance(stream.wire.format, Json | Avro)
+
+    def key(raw: bytes) -> str | None:
+        try:
+            return _decoded_text(type_, value(raw), is_typed=is_typed)
+        except (Unreadable, UnicodeDecodeError):
+            return None
+
+    return key
+
+
+def _value_of(stream: Stream, name: str) -> Callable[[bytes], Any]:
+    """Make what finds the value of a column in a tuple's bytes."""
+    format_ = stream.wire.format
+    if isinstance(format_, Xml):
+        path = format_.paths.get(name, name)
+        return lambda raw: text_at(raw, path)
+    if isinstance(format_, Avro):
+        schema = parsed(json.loads(format_.schema))
+        return lambda raw: _of_datum(schema, raw).get(name)
+    layout = layout_of(stream)
+    assert layout
+
+    def of_text(raw: bytes) -> Any:
+        piece = layout.read(raw.decode()).get(name)
+        return None if piece is None else layout.value(piece)
+
+    return of_text
+
+
+def _of_datum(schema: Any, raw: bytes) -> dict[str, Any]:
+    try:
+        datum: Any = fastavro.schemaless_reader(io.BytesIO(raw), schema, None)
+    except Exception as error:  # the library raises whatever damaged bytes lead it to
+        raise Unreadable from error
+    return datum if isinstance(datum, dict) else {}
+
+
+def _decoded_text(type_: Type, value: Any, *, is_typed: bool) -> str | None:
+    """Give the text of a value as it is when it is decoded; None if it does not decode."""
+    if value is None or isinstance(value, bool):
+        return None
+    if type_ is Type.TEXT:
+        return value if isinstance(value, str) else None
+    if is_typed == isinstance(value, str):
+        return None
+    text = str(value).strip(" ")
+    if type_ is Type.INTEGER:
+        return str(int(text)) if INTEGER.fullmatch(text) and len(text) <= INTEGER_MAX else None
+    number = float(text) if REAL.fullmatch(text) else inf
+    return str(number) if isfinite(number) else None
