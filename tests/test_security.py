@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from guarded import PASSWORD, Guarded, a_guarded_broker
+from ingest.producer import produce
 from live import Board, Parts
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -21,7 +22,6 @@ from headrace.config import Broker
 from headrace.errors import ConfigError, Exit, NotRunning
 from headrace.local import jars
 from ingest import session, topics
-from ingest.producer import produce
 from ingest.security import check, client_options, spark_options
 
 LIMIT_MS = 4_000

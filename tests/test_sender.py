@@ -182,9 +182,9 @@ def test_after_a_failure_a_new_producer_begins_with_what_was_not_acknowledged(
     for n in range(1, 401):
         sender.send("s", [record(n, b"x" * 50_000)], n)
         if n % 100 == 0:
-            producer = sender._producer  # noqa: SLF001 - what the broker's word would do
+            producer = sender._producer
             assert producer is not None
-            sender._fail(producer, RuntimeError("as if the broker had lost its place"))  # noqa: SLF001
+            sender._fail(producer, RuntimeError("as if the broker had lost its place"))
     sender.flush()
     assert sender.take_safe() == {"s": 400}
     assert sender.acknowledged == 400
