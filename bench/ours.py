@@ -21,8 +21,8 @@ from headrace import config
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
 
-ARRIVE_ROWS = config.Engine().read_records_max
-"""As many tuples as Spark hands over at once."""
+ARRIVE_ROWS = 10_000
+"""As many tuples as arrive at once."""
 
 GROUP_MS = 1_000
 """Long enough that the number of batches alone ends a group, as it does with the peers."""

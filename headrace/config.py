@@ -78,7 +78,10 @@ class Engine:
 
     master: str = option("local[*]", "the Spark master")
     memory_mb: int = option(1024, "heap of Spark's driver", least=512)
-    read_records_max: int = option(10_000, "records that Spark reads at once, at most", least=1)
+    read_tuples_max: int = option(
+        50_000, "tuples that Spark reads of one stream at once, about at most", least=1
+    )
+    read_mb_max: int = option(64, "size of what it reads at once, about at most", least=1)
     trigger_ms: int = option(100, "time between two looks at Kafka", least=0)
 
 

@@ -9,6 +9,7 @@ anew at each start and may be deleted at any time.
 import json
 import logging
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -18,13 +19,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from etl_procs.batch import offset_of
+from etl_procs.batch import PARTITION, PLACE, offset_of
 from etl_procs.model import Stream
 from headrace.clock import SystemClock
 from headrace.config import Config
 from headrace.errors import HeadraceError
 from ingest import topics
 from ingest.decode import decoded
+from ingest.pace import Pace
 from ingest.security import spark_options
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,13 @@ class Batcher:
         self._session = session
         self._stream = stream
         self._config = config
+        engine = config.engine
+        self._pace = Pace(engine.read_tuples_max, engine.read_mb_max)
         self._query: StreamingQuery | None = None
+        self._begin: Callable[[], None] | None = None
+        """Begins to read where reading has come to; None once it is stopped."""
+        self._beginning = threading.Lock()
+        self._next: dict[int, int] = {}
         self._watched: topics.Watched | None = None
         self._lost: HeadraceError | None = None
 
@@ -55,8 +63,13 @@ class Batcher:
         """Start reading `topic` at `positions` (partitions without one: from the beginning)."""
         refuse_lost(topic, positions)
         self._watched = topics.Watched(self._config.broker, topic, SystemClock())
+        self._next = dict(positions)
+        self._begin = lambda: self._read(topic, take, scratch)
+        self._begin()
+
+    def _read(self, topic: topics.Topic, take: Take, scratch: Path) -> None:
         starting = {
-            str(p): offset_of(positions[p]) if p in positions else EARLIEST
+            str(p): offset_of(self._next[p]) if p in self._next else EARLIEST
             for p in topic.partitions
         }
         records = (
@@ -64,7 +77,7 @@ class Batcher:
             .options(**spark_options(self._config.broker))
             .option("subscribe", topic.name)
             .option("startingOffsets", json.dumps({topic.name: starting}))
-            .option("maxOffsetsPerTrigger", self._config.engine.read_records_max)
+            .option("maxOffsetsPerTrigger", self._pace.records)
             .option("includeHeaders", "true")  # a punctuation is told by its header
             .option("failOnDataLoss", "true")
             # What a producer's transaction has aborted is no tuple.
@@ -81,10 +94,12 @@ class Batcher:
             .foreachBatch(lambda frame, _spark_batch: self._hand_over(frame, take))
             .start()
         )
-        log.info("reading %s from %s", topic.name, starting)
+        log.info("reading %s from %s, %d records at once", topic.name, starting, self._pace.records)
 
     def stop(self) -> None:
         """Stop reading."""
+        with self._beginning:
+            self._begin = None
         if self._watched is not None:
             self._watched.close()
         if self._query is not None:
@@ -95,6 +110,12 @@ class Batcher:
         if tuples.num_rows:
             self._look()  # after the reading: what it finds is what was read
         take(tuples)
+        at = tuples.group_by(PARTITION).aggregate([(PLACE, "max")])
+        for partition, place in zip(*(column.to_pylist() for column in at.columns), strict=True):
+            self._next[partition] = place + 1
+        if self._pace.changes(tuples) and self._query is not None:
+            # Not here: Spark waits for this call before it stops.
+            threading.Thread(target=self._query.stop, name="change pace", daemon=True).start()
 
     def _look(self) -> None:
         """See that the topic is still the one that was opened."""
@@ -109,8 +130,13 @@ class Batcher:
         """Return when reading was stopped; raise what ended it otherwise."""
         assert self._query is not None, "started"
         try:
-            while not self._query.awaitTermination(LOOK_EVERY_S):
-                self._look()  # where nothing comes, nothing else would look
+            while self._begin is not None:
+                if not self._query.awaitTermination(LOOK_EVERY_S):
+                    self._look()  # where nothing comes, nothing else would look
+                    continue
+                with self._beginning:
+                    if self._begin is not None and not self._query.isActive:
+                        self._begin()
         except (Py4JError, OSError) as error:
             raise HeadraceError(
                 f"Spark's JVM is gone while it read {self._stream.topic}: {error}",

@@ -72,7 +72,7 @@ def test_kills_around_the_commit_and_amid_a_push_leave_every_vote_once(board: Bo
         (Point.CORE_COMMIT_AFTER, 2),
         (Point.PUSH_COPY_AFTER, 1),
     ]:
-        settings = {"testing__crash_at": f"{point.value}:{times}", "engine__read_records_max": "30"}
+        settings = {"testing__crash_at": f"{point.value}:{times}", "engine__read_tuples_max": "30"}
         with board.engine(**settings) as engine:
             # A worker that dies takes the engine with it.
             ended = -signal.SIGKILL if point is Point.PUSH_COPY_AFTER else Exit.FAILED
@@ -88,7 +88,7 @@ def test_on_two_partitions_every_vote_is_counted_once_in_spite_of_kills(
 ) -> None:
     board = Board(running, tmp_path, "on_two", partitions=2)
     board.vote(votes(300))
-    dying = {"testing__crash_at": "core.commit.after:2", "engine__read_records_max": "30"}
+    dying = {"testing__crash_at": "core.commit.after:2", "engine__read_tuples_max": "30"}
     for _ in range(2):
         with board.engine(**dying) as engine:
             assert board.until_dead(engine) == Exit.FAILED, board.log()

@@ -1,0 +1,42 @@
+"""The pace: how many records Spark reads at once, so that they hold about so many tuples.
+
+A record is one tuple, or a frame of thousands. Spark's own limit counts records, and is fixed when
+its query begins; so reading begins cautiously, and again with another limit when one is needed.
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl_procs.batch import LAST, PLACE
+
+FIRST_RECORDS = 500
+MB = 2**20
+
+
+@dataclass(slots=True)
+class Pace:
+    """How much is read at once, at most about: of tuples, and of megabytes decoded."""
+
+    tuples_max: int
+    mb_max: int
+    records: int = 0
+
+    def __post_init__(self) -> None:
+        self.records = self.records or min(FIRST_RECORDS, self.tuples_max)
+
+    def changes(self, read: pa.Table) -> bool:
+        """Take note of what was read at once; tell whether `records` is another limit now."""
+        # The last tuple of each record has the last index.
+        records = pc.sum(pc.equal(pc.bit_wise_and(read[PLACE], LAST), LAST)).as_py() or 0
+        if not records:
+            return False
+        fill = max(len(read) / self.tuples_max, read.nbytes / (self.mb_max * MB))
+        fitting = max(1, min(int(records / fill), self.tuples_max))
+        full = records >= self.records
+        if fill > 2 or (full and fitting >= 2 * self.records):
+            changed = fitting != self.records
+            self.records = fitting
+            return changed
+        return False
