@@ -20,7 +20,7 @@ from etl_procs.model import Stream
 from etl_procs.wire import Avro, Changed, Clean, Delimited, Json, Mean, Unknown, Xml
 from headrace.errors import HeadraceError, Refused
 from ingest.datums import parsed
-from ingest.documents import text_at
+from ingest.elements import text_at
 from ingest.fields import (
     DelimitedLayout,
     JsonLayout,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from etl_procs.wire import Delimited
 from headrace.errors import HeadraceError
-from ingest.records import FRAME_TUPLES, OVERSIZE_BYTES_KEPT, TUPLE_BYTES_MAX
+from ingest.records import FRAME_BYTES, FRAME_TUPLES, OVERSIZE_BYTES_KEPT, TUPLE_BYTES_MAX
 from ingest.runs import START, Bookmark, Found, Run, kept, portioned
 
 UTF8_MARK = b"\xef\xbb\xbf"
@@ -26,6 +26,10 @@ class Lines:
 
     def feed(self, block: bytes) -> Iterator[Run]:
         """Give the lines that end in the next bytes of the source."""
+        for begin in range(0, len(block), FRAME_BYTES):
+            yield from self._fed(block[begin : begin + FRAME_BYTES])
+
+    def _fed(self, block: bytes) -> Iterator[Run]:
         cut = block.rfind(b"\n") + 1
         if not cut:
             self._unfinished.add(block)
@@ -84,7 +88,7 @@ class Records:
         self._tuples_max = tuples_max
         self._quote = format_.quote.encode()
         self._record = _record(format_.separator.encode(), self._quote)
-        self._begun = b""
+        self._begun = bytearray()
         self._big: _Big | None = None
 
     def feed(self, block: bytes) -> Iterator[Run]:
@@ -96,8 +100,9 @@ class Records:
         if self._big:
             yield from self._given([self._big.found(self.offset)])
         elif self._begun:
-            yield from self._given([_found(self._begun, self.offset, len(self._begun))])
-        self._begun, self._big = b"", None
+            begun = bytes(self._begun)
+            yield from self._given([_found(begun, self.offset, len(begun))])
+        self._begun, self._big = bytearray(), None
 
     def _given(self, found: Iterable[Found]) -> Iterator[Run]:
         for run in portioned(self.number, found, self._tuples_max):
@@ -106,8 +111,11 @@ class Records:
 
     def _found(self, block: bytes) -> Iterator[Found]:
         # self.offset is behind what is found here until a run is given.
-        offset, text = self.offset, self._begun + block
-        self._begun = b""
+        self._begun += block
+        if not self._big and b"\n" not in block and len(self._begun) <= TUPLE_BYTES_MAX:
+            return  # it is not looked at again and again while nothing can end in it
+        offset, text = self.offset, bytes(self._begun)
+        self._begun = bytearray()
         while text:
             if self._big:
                 rest = self._big.feed(text)
@@ -124,7 +132,7 @@ class Records:
                     self._big = _Big(self._quote)
                     break
                 if begun:
-                    self._begun = begun
+                    self._begun += begun
                     return
                 done += len(raw) + 1
                 yield _found(whole, offset, len(raw) + 1)
@@ -210,4 +218,4 @@ def _record(separator: bytes, quote: bytes) -> re.Pattern[bytes]:
     # A byte-order mark is nothing, at the beginning of any record: so a quote after it opens.
     field = b"(?:%b|(?!%b))(?:[^\n%b]++|(?!%b)%b)*+" % (quoted, q, first, s, first)
     record = b"(?:%b)?+%b(?:%b%b)*+" % (UTF8_MARK, field, s, field)
-    return re.compile(b"(%b)\n|([\\s\\S]+)" % record)
+    return re.compile(b"(%b)\n|(?s:(.+))" % record)

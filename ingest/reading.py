@@ -11,7 +11,7 @@ from etl_procs.wire import Avro, Delimited, Format, Xml
 from headrace.errors import HeadraceError
 from ingest import fields
 from ingest.datums import datums
-from ingest.documents import Document
+from ingest.elements import Document
 from ingest.lines import Lines, Records
 from ingest.records import FRAME_TUPLES, TUPLE_BYTES_MAX
 from ingest.runs import START, Bookmark, Run, Scanner

@@ -39,7 +39,7 @@ def _with_arrow(codec: str) -> Callable[[Any], Any]:
 
 # Magic bytes -> its name, the ending that promises it, and who reads it. Members in a row are one.
 COMPRESSIONS: dict[bytes, tuple[str, str, Callable[[Any], Any]]] = {
-    b"\x1f\x8b\x08": ("gzip", ".gz", gzip.GzipFile),
+    b"\x1f\x8b\x08": ("gzip", ".gz", lambda raw: gzip.GzipFile(fileobj=raw)),
     b"BZh": ("bzip2", ".bz2", bz2.BZ2File),
     b"\xfd7zXZ\0": ("xz", ".xz", lzma.LZMAFile),
     b"\x28\xb5\x2f\xfd": ("zstd", ".zst", _with_arrow("zstd")),

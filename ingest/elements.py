@@ -1,4 +1,4 @@
-"""Documents: the records of an XML document, sliced out of it as they are written.
+"""Elements: the records of an XML document, sliced out of it as they are written.
 
 Names are compared as written, with their prefix; the outermost element of the name is the record.
 What stands outside of it does not come along: declarations of namespaces, and defaults of
@@ -80,7 +80,10 @@ class Document:
         error: str | None = None
         try:
             text = self._decoder.decode(block, is_last).encode()
-        except UnicodeError as wrong:
+        except UnicodeDecodeError as wrong:
+            whole = wrong.object[: wrong.start]
+            text, error = whole.decode(wrong.encoding).encode(), str(wrong)
+        except UnicodeError as wrong:  # UTF-16 that is none
             text, error = b"", str(wrong)
         found, wrong_xml = self._cutter.cut(text, is_last=is_last)
         passed = min(len(found), max(0, self._from - self.number))

@@ -1,0 +1,104 @@
+"""Following: a text that grows, its name, and what is done to it that must not be."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from etl_procs import Dataflow, by_count
+from etl_procs.model import Stream
+from etl_procs.wire import Delimited, Format, Json, Xml
+from headrace.errors import HeadraceError, Refused
+from ingest.following import Follower
+from ingest.runs import Bookmark
+
+
+def stream(format_: Format) -> Stream:
+    return Dataflow("following").stream("s", "a TEXT, b TEXT", batches=by_count(1), wire=format_)
+
+
+def given(follower: Follower) -> list[bytes]:
+    return [raw for run in follower.runs() for raw in run.raws]
+
+
+def add(path: Path, more: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(more)
+
+
+def test_what_is_complete_is_given_and_the_rest_held_back(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"\n1")
+    with Follower(path, stream(Json())) as follower:
+        assert (given(follower), follower.name) == ([], "")
+        add(path, b"\r\n2\n3")
+        assert given(follower) == [b"", b"1", b"2"]
+        # The digest is that of `printf '\n1\r\n' | sha256sum`.
+        assert follower.name == f"{path}:ee547e43d3b90c4c"
+        assert given(follower) == []
+        add(path, b"3\n")
+        assert given(follower) == [b"33"]
+        assert follower.bookmark[:2] == (5, 9)
+
+
+@pytest.mark.parametrize("cut", range(18))
+def test_following_goes_on_at_its_bookmark(tmp_path: Path, cut: int) -> None:
+    path, content = tmp_path / "log", b'b,a\n"1\n",2\r\n\n3,4\n'
+    format_ = Delimited(",", quote='"', header=True)
+    path.write_bytes(content[:cut])
+    with Follower(path, stream(format_)) as follower:
+        first = given(follower)
+        at = follower.bookmark
+    add(path, content[cut:])
+    with Follower(path, stream(format_), at=at) as follower:
+        assert first + given(follower) == [b'"1\n",2', b"", b"3,4"]
+        assert follower.header == ("b", "a")
+        name = follower.name
+    with Follower(path, stream(format_), source="mine") as follower:
+        assert len(given(follower)) == 3
+        assert follower.name == "mine"
+    assert name.startswith(f"{path}:")
+
+
+def test_what_does_not_only_grow_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    def begun() -> tuple[Follower, Bookmark]:
+        path.write_bytes(b"1\n2\n")
+        follower = Follower(path, stream(Json()))
+        assert given(follower) == [b"1", b"2"]
+        return follower, follower.bookmark
+
+    follower, _ = begun()
+    os.truncate(path, 2)
+    with follower, pytest.raises(HeadraceError, match="has shrunk"):
+        given(follower)
+
+    follower, _ = begun()
+    path.unlink()
+    with follower, pytest.raises(HeadraceError, match="is gone"):
+        given(follower)
+
+    follower, _ = begun()
+    (tmp_path / "new").write_bytes(b"1\n2\n3\n")
+    (tmp_path / "new").rename(path)
+    with follower, pytest.raises(HeadraceError, match="was replaced"):
+        given(follower)
+
+    follower, at = begun()
+    path.write_bytes(b"1\nX\n3\n")
+    with follower, pytest.raises(HeadraceError, match="was written anew before"):
+        given(follower)
+    with (
+        Follower(path, stream(Json()), at=at) as follower,
+        pytest.raises(HeadraceError, match="was written anew before"),
+    ):
+        given(follower)
+
+
+def test_only_plain_texts_are_followed(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"\x1f\x8b\x08\0")
+    for format_ in (Json(), Xml("record")):
+        with pytest.raises(Refused, match="cannot be followed"):
+            Follower(path, stream(format_))
