@@ -20,7 +20,7 @@ from etl_procs import Dataflow, by_count, by_interval, by_punctuation
 from etl_procs.wire import *
 flow = Dataflow("{name}")
 lines = flow.stream(
-    "lines", "n INTEGER, k TEXT", batches={batches}, wire=Wire({wire})
+    "lines", "n INTEGER NOT NULL, k TEXT", batches={batches}, wire=Wire({wire})
 )
 @flow.procedure(takes=[lines])
 def take(tx, lines): ...

@@ -1,0 +1,313 @@
+"""The command and what it collects: every option, every kind of source, and where it goes on."""
+
+import gzip
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alone import Alone, a_broker, data_folder
+from collecting import Place, line, place
+from flows import HeldClock
+from waiting import until
+
+from headrace.cli import main
+from headrace.cli.progress import Progress
+from headrace.cli.progress import line as progress_line
+from headrace.errors import Exit
+from ingest.bookmarks import Bookmarks
+from ingest.collector import Status, collect, found
+from ingest.runs import START, Bookmark
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
+    with a_broker(data_folder(tmp_path_factory.mktemp("broker") / "home")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def at(kafka: Alone, tmp_path: Path, request: pytest.FixtureRequest) -> Place:
+    return place(tmp_path, f"c{abs(hash(request.node.name)) % 10**9}", kafka.address)
+
+
+def produce(at: Place, *arguments: object) -> int:
+    return main(["produce", "lines", *map(str, arguments), *at.flags()])
+
+
+def values(at: Place) -> list[bytes]:
+    return sorted(raw for record in at.landed() for _, raw in record.tuples)
+
+
+def lines(*numbers: int) -> list[bytes]:
+    return sorted(line(n).encode() for n in numbers)
+
+
+def test_files_globs_directories_and_standard_input_are_collected(
+    at: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, globbed = at.folder / "incoming", at.folder / "archive"
+    folder.mkdir()
+    globbed.mkdir()
+    at.lines(1, "incoming/a", 1)
+    at.lines(1, "incoming/b", 2)
+    at.lines(1, "incoming/.hidden", 100)
+    (folder / "within").mkdir()
+    at.lines(1, "archive/c.x", 3)
+    at.lines(1, "archive/c.y", 101)
+    (globbed / "d.x").write_bytes(gzip.compress(line(4).encode()))
+    one = at.lines(1, "one", 5)
+    process = at.spawn(folder, globbed / "*.x", one, "-", one)
+    out, error = process.communicate(line(6).encode(), timeout=60)
+    assert process.returncode == 0, error
+    assert out.decode() == f"6 tuples are in {at.stream.topic}\n"
+    assert values(at) == lines(1, 2, 3, 4, 5, 6)
+    nameless = [r for r in at.landed() if "source" not in r.headers]
+    assert [r.value for r in nameless] == [line(6).encode()]
+
+
+def test_a_source_that_was_sent_is_passed_over_and_one_that_was_named_goes_on(
+    at: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = at.lines(10)
+    assert produce(at, file) == Exit.OK
+    assert produce(at, file, at.lines(1, "other", 11)) == Exit.OK
+    out = capsys.readouterr().out.splitlines()
+    assert out[1] == f"1 tuple is in {at.stream.topic}; 1 of 2 files had been sent before"
+    assert values(at) == lines(*range(1, 12))
+
+
+def test_standard_input_with_a_name_has_numbers_and_goes_on(at: Place) -> None:
+    text = b"".join(b"%b\n" % one for one in lines(1, 2, 3))
+    for _ in range(2):
+        process = at.spawn("-", "--source", "pipe")
+        _, error = process.communicate(text, timeout=60)
+        assert process.returncode == 0, error
+    (record,) = at.landed()
+    assert record.headers == {"source": "pipe", "seq": "1", "frame": "3"}
+
+
+def test_source_names_one_file_and_no_more(at: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    file = at.lines(1)
+    assert produce(at, file, "--source", "me") == Exit.OK
+    assert [r.headers["source"] for r in at.landed()] == ["me"]
+    assert produce(at, file, file, "--source", "me") == Exit.REFUSED
+    assert "names one source, and there are 2 files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_partition_is_where_all_of_it_goes(at: Place, partition: int) -> None:
+    assert produce(at, at.lines(10), "--partition", partition) == Exit.OK
+    assert {r.partition for r in at.landed()} == {partition}
+
+
+def test_a_partition_that_is_not_there_is_refused(
+    at: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert produce(at, at.lines(1), "--partition", 2) == Exit.REFUSED
+    assert "there is no partition 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("batches", "flags", "header", "value", "said"),
+    [
+        ("by_punctuation()", ["--punctuation", "7"], "punctuation", "7", "batch 7 is ended"),
+        ("by_interval('n', 10)", ["--complete", "-5"], "complete", "-5", "all before -5 is said"),
+        ("by_count(10)", ["--finished"], "finished", "1", "the stream is said to be finished"),
+    ],
+)
+def test_each_partition_is_told_after_the_files(
+    kafka: Alone,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    batches: str,
+    flags: list[str],
+    header: str,
+    value: str,
+    said: str,
+) -> None:
+    at = place(tmp_path, f"told_{header}", kafka.address, batches=batches)
+    assert produce(at, at.lines(3), *flags) == Exit.OK
+    assert produce(at, *flags) == Exit.OK, "without a file, standard input is not read"
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == f"3 tuples are in {at.stream.topic}"
+    assert out[1].startswith(said)
+    assert out[1].endswith("in each of its 2 partitions")
+    for partition in (0, 1):
+        marks = [r.headers for r in at.landed() if r.partition == partition][-2:]
+        assert marks == [{header: value}] * 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--punctuation", "1"], "is not cut by punctuation"),
+        (["--complete", "1"], "is not cut by intervals"),
+        (["--follow", "--finished"], "--follow has no end, and --finished comes at the end"),
+        (["--follow", "--wait"], "--follow has no end, and --wait comes at the end"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    at: Place, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    assert produce(at, at.lines(1), *flags) == Exit.REFUSED
+    assert message in capsys.readouterr().err
+
+
+def test_a_directory_is_followed_with_files_that_grow_and_files_that_come(at: Place) -> None:
+    folder = at.folder / "incoming"
+    folder.mkdir()
+    first = at.lines(2, "incoming/first")
+    process = at.spawn(folder, "--follow")
+    try:
+        until(lambda: _values(at) == lines(1, 2), 60, lambda: "it does not begin")
+        with first.open("a") as more:
+            more.write(f"{line(3)}\n{line(4)[:5]}")
+        at.lines(1, "incoming/second", 5)
+        until(lambda: _values(at) == lines(1, 2, 3, 5), 60, lambda: "it does not go on")
+        with first.open("a") as more:
+            more.write(f"{line(4)[5:]}\n")
+        until(lambda: _values(at) == lines(1, 2, 3, 4, 5), 60, lambda: "it does not go on")
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == Exit.INTERRUPTED, error
+    assert b"interrupted: 5 tuples are safe" in error
+    follower = at.spawn(folder, "--follow")
+    at.lines(1, "incoming/third", 6)
+    try:
+        until(lambda: len(_values(at)) > 5, 60, lambda: "it does not go on")
+    finally:
+        follower.send_signal(signal.SIGINT)
+        follower.communicate(timeout=30)
+    assert values(at) == lines(*range(1, 7)), "what was sent before is not sent again"
+
+
+def _values(at: Place) -> list[bytes]:
+    try:
+        return values(at)
+    except (AssertionError, ValueError):  # the topic is not there yet
+        return []
+
+
+def test_cleaning_comes_before_the_wire_and_smoothing_remembers_across_a_resumption(
+    kafka: Alone, tmp_path: Path
+) -> None:
+    wire = 'clean=Clean(smooth=(Mean("n", last=2),))'
+    at = place(tmp_path, "smooth", kafka.address, wire=wire)
+    file = at.folder / "grows"
+    for text in ("", '{"n": 2}\n', '{"n": 4}\n{"n": 8}\n'):
+        with file.open("a") as more:
+            more.write(text)
+        assert produce(at, file, "--source", "meter") == Exit.OK
+    numbers = [json.loads(raw)["n"] for r in at.landed() for _, raw in r.tuples]
+    assert numbers == [2, 3, 6]
+
+
+def test_the_collector_is_a_library(at: Place) -> None:
+    said: list[str] = []
+    status = collect(at.config, at.stream, [str(at.lines(10))], tell=said.append)
+    assert (status.tuples, status.done, status.partitions) == (10, 1, 2)
+    assert status.taken == status.size == status.read > 0
+    assert values(at) == lines(*range(1, 11))
+
+
+def test_a_topic_with_fewer_partitions_than_are_declared_is_refused(
+    at: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert produce(at, at.lines(1)) == Exit.OK
+    flags = at.flags(broker__topic_partitions="3")
+    assert main(["produce", "lines", str(at.lines(2)), *flags]) == Exit.FAILED
+    assert "has 2 partitions, and 3 are declared" in capsys.readouterr().err
+
+
+def test_found_gives_the_files_that_paths_name(tmp_path: Path) -> None:
+    (tmp_path / "b[1]").write_text("")
+    (tmp_path / "a").write_text("")
+    assert list(found([str(tmp_path)])) == [str(tmp_path / "a"), str(tmp_path / "b[1]")]
+    assert list(found([str(tmp_path / "b[1]"), "-"])) == [str(tmp_path / "b[1]"), "-"]
+    assert list(found([f"{tmp_path}/*.x"], may_be_absent=True)) == []
+    with pytest.raises(Exception, match=r"no file is .*\.x"):
+        list(found([f"{tmp_path}/*.x"]))
+
+
+def test_bookmarks_are_kept_and_those_of_others_are_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "collector"
+    kept = Bookmarks(folder, "f.s", "id 1")
+    assert kept.read("a") == START
+    kept.write({"a": Bookmark(7, 60, "digest"), "b": Bookmark(2, 9)})
+    assert Bookmarks(folder, "f.s", "id 1").read("a") == Bookmark(7, 60, "digest")
+    assert Bookmarks(folder, "f.t", "id 1").read("a") == START, "another stream"
+    assert not caplog.messages
+    assert Bookmarks(folder, "f.s", "id 2").read("a") == START, "the topic was made again"
+    assert "is of another topic" in caplog.messages[-1]
+    assert len(list(folder.iterdir())) == 2, "no draft is left"
+    for text in ("", "{", "[]", "null", '{"number": 1}', "\xff", '{"number": "1", "offset": 0}'):
+        for path in folder.iterdir():
+            path.write_text(text, encoding="latin-1")
+        assert kept.read("a") == START
+        assert "passed over" in caplog.messages[-1]
+    kept.write({"a": Bookmark(8, 70)})
+    assert kept.read("a") == Bookmark(8, 70)
+
+
+@pytest.mark.parametrize(
+    ("status", "elapsed_s", "expected"),
+    [
+        (
+            Status(
+                tuples=1_500, sources=2, done=1, read=3_000_000, taken=1_000_000, size=4_000_000
+            ),
+            2.0,
+            "1 of 2 files, 1,500 tuples, 3.0 MB, 1.5 MB/s, 0:00:06 left",
+        ),
+        (
+            Status(sources=1, read=500_000, taken=500_000, skipped=500_000, size=1_000_000),
+            1.0,
+            "0 of 1 files, 0 tuples, 0.5 MB, 0.5 MB/s",
+        ),
+    ],
+)
+def test_progress_tells_size_rate_and_the_time_left(
+    status: Status, elapsed_s: float, expected: str
+) -> None:
+    assert progress_line(status, elapsed_s) == expected
+
+
+class Terminal:
+    """What was written, to a terminal or a log."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        self.text = ""
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None: ...
+
+
+def test_progress_rewrites_its_line_on_a_terminal_and_is_seldom_told_in_a_log() -> None:
+    shown = {}
+    for is_terminal in (True, False):
+        out, clock = Terminal(is_terminal), HeldClock()
+        progress = Progress(out, clock)  # type: ignore[arg-type] - as much of a file as it needs
+        for _ in range(12):
+            clock.advance(1.0)
+            progress.show(Status(sources=1))
+        progress.say("away")
+        shown[is_terminal] = out.text
+    assert shown[True].count("\r0 of 1 files") == 12
+    assert "\n" not in shown[True].removesuffix("away\n")
+    assert shown[False].splitlines() == [
+        "0 of 1 files, 0 tuples, 0.0 MB, 0.0 MB/s",
+        "0 of 1 files, 0 tuples, 0.0 MB, 0.0 MB/s",
+        "away",
+    ]
