@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 
 import pytest
 from guarded import PASSWORD, Guarded, a_guarded_broker
-from ingest.producer import produce
 from live import Board, Parts
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -22,6 +22,7 @@ from headrace.config import Broker
 from headrace.errors import ConfigError, Exit, NotRunning
 from headrace.local import jars
 from ingest import session, topics
+from ingest.client import Producer
 from ingest.security import check, client_options, spark_options
 
 LIMIT_MS = 4_000
@@ -67,7 +68,8 @@ def test_admin_producer_and_spark_come_in(
 ) -> None:
     broker = attrgetter(way)(guarded)
     before = {p: held.stop for p, held in topics.ensure(broker, STREAM).partitions.items()}
-    assert list(produce(broker, STREAM.topic, [way.encode()])) == [1]
+    with closing(Producer(client_options(broker))) as producer:
+        producer.send(STREAM.topic, way.encode()).get(30)
     assert sum(o.stop for o in topics.held(broker, STREAM.topic).values()) == 1 + sum(
         before.values()
     )

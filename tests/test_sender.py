@@ -182,7 +182,7 @@ def test_after_a_failure_a_new_producer_begins_with_what_was_not_acknowledged(
         sender.send("s", [record(n, b"x" * 50_000)], n)
         if n % 100 == 0:
             # As if the broker had lost its place: it refuses this batch, and would take the next.
-            manager = sender._producer._transaction_manager  # type: ignore[union-attr] # noqa: SLF001
+            manager = sender._producer._transaction_manager  # type: ignore[union-attr]
             manager.set_sequence_number(TopicPartition(at.stream.topic, 0), 5_000)
     sender.flush()
     assert sender.take_safe() == {"s": 400}
