@@ -42,18 +42,32 @@ class Parts:
         return Broker(bootstrap=self.bootstrap)
 
 
-class Board:
-    """The leaderboard under a name of its own, so that tests do not meet; one data folder."""
+def leaderboard(name: str, partitions: int = 1) -> str:
+    """Write the example under another name."""
+    text = EXAMPLE.read_text().replace('"leaderboard"', f'"{name}", partitions={partitions}')
+    return text.replace("linger_s=0.1),", 'linger_s=0.1), key="phone",')
 
-    def __init__(self, parts: Parts, folder: Path, name: str, partitions: int = 1) -> None:
+
+class Board:
+    """A dataflow under a name of its own, so that tests do not meet; one data folder."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        folder: Path,
+        name: str,
+        partitions: int = 1,
+        *,
+        text: str = "",
+        stream: str = "votes",
+    ) -> None:
         self.parts = parts
         self.folder = folder
         self.name = name
         self.file = folder / f"{name}.py"
-        text = EXAMPLE.read_text().replace('"leaderboard"', f'"{name}", partitions={partitions}')
-        self.file.write_text(text.replace("linger_s=0.1),", 'linger_s=0.1), key="phone",'))
+        self.file.write_text(text or leaderboard(name, partitions))
         self.flow: Dataflow = loader.load([self.file])[name]
-        self.stream = self.flow.streams["votes"]
+        self.stream = self.flow.streams[stream]
         self.topic = self.stream.topic
         self.home = folder / "home"
         self.reader = Reader(core_path(self.home))
@@ -112,7 +126,7 @@ class Board:
             try:
                 for core in self.cores:
                     with core.snapshot() as snapshot:
-                        if offsets(snapshot.positions(self.name, "votes")) != ends:
+                        if offsets(snapshot.positions(self.name, self.stream.name)) != ends:
                             return False
                         if snapshot.waiting(self.name):
                             return False
