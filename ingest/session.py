@@ -1,5 +1,6 @@
 """The Spark session: started with our jars, quiet, on loopback, in UTC."""
 
+import sys
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -34,4 +35,7 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         builder = builder.config("spark.driver.host", "127.0.0.1").config(
             "spark.driver.bindAddress", "127.0.0.1"
         )
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # Its Python workers are as we are, not whatever python3 is on PATH.
+    session.sparkContext.pythonExec = sys.executable
+    return session

@@ -6,12 +6,14 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from etl_procs import Dataflow
+from etl_procs import Dataflow, by_punctuation
 from headrace import config
 from ingest import session
 from ingest.decode import decoded
 
-STREAM = Dataflow("decoding").stream("votes", "phone TEXT NOT NULL, contestant INTEGER, score REAL")
+STREAM = Dataflow("decoding").stream(
+    "votes", "phone TEXT NOT NULL, contestant INTEGER, score REAL", batches=by_punctuation()
+)
 
 NO_INTEGER = "contestant is no INTEGER (64 bits, no point, no exponent)"
 
@@ -143,7 +145,7 @@ def test_a_record_whose_header_names_a_batch_is_its_punctuation_whatever_its_val
 ) -> None:
     headers: list[list[Header] | None] = [
         [("punctuation", b"12")],
-        [("source", b"a"), ("punctuation", b"0")],
+        [("source", b"a"), ("seq", b"1"), ("punctuation", b"0")],
         [("punctuation", b"7"), ("punctuation", b"8")],
         [("punctuation", b"9" * 18)],
     ]
