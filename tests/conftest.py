@@ -7,7 +7,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 import shop
-from alone import a_postgres, data_folder
+from alone import a_broker, a_postgres, data_folder
+from live import Parts
 from psycopg import sql
 
 from api.island import Island
@@ -19,6 +20,13 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server of this test run's own."""
     with a_postgres(data_folder(tmp_path_factory.mktemp("postgres") / "home")) as server:
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def running(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
+    """That server, and a broker of this test run's own."""
+    with a_broker(data_folder(tmp_path_factory.mktemp("broker") / "home")) as broker:
+        yield Parts(broker.address, postgres_url)
 
 
 @pytest.fixture

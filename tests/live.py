@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from flows import EXAMPLE, offsets
+from flows import EXAMPLE
 from kafka import KafkaProducer
 from waiting import until
 
 from etl_procs import Dataflow, letters, loader
+from etl_procs.batch import place_of
 from etl_procs.core import core_path
 from etl_procs.letter import DeadLetter
 from etl_procs.reader import Reader
@@ -119,14 +120,14 @@ class Board:
     def until_consumed(self, process: "subprocess.Popen[bytes]") -> None:
         """Wait until the core has all of the topic and the warehouse all of the core."""
         held = topics.held(self.parts.broker, self.topic)
-        ends = {p: offsets.stop for p, offsets in held.items() if offsets.stop}
+        ends = {p: place_of(offsets.stop, 0) for p, offsets in held.items() if offsets.stop}
 
         def consumed() -> bool:
             assert process.poll() is None, self.log()
             try:
                 for core in self.cores:
                     with core.snapshot() as snapshot:
-                        if offsets(snapshot.positions(self.name, self.stream.name)) != ends:
+                        if snapshot.positions(self.name, self.stream.name) != ends:
                             return False
                         if snapshot.waiting(self.name):
                             return False

@@ -66,7 +66,7 @@ class Mischief:
     dead: int = 0
 
     def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)
+        self._random = random.Random(self.seed)  # noqa: S311 - of a test
         self._n = 0
         self._numbers = {f"source-{i}": self._random.randrange(5) for i in range(4)}
         self._seen: set[tuple[str, int | None]] = set()
