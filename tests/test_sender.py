@@ -161,10 +161,14 @@ def test_behind_a_record_that_the_broker_refuses_nothing_lands(
     at = place(tmp_path, "refusing", kafka.address)
     set_record_bytes_max(at, 1_200_000)
     sender = sender_to(at, [])
-    with pytest.raises(HeadraceError, match=r"does not take a record of refusing\.lines"):
+
+    def send_all() -> None:
         for n in range(1, 301):
             sender.send("s", [record(n, b"x" * (2_000_000 if n == 50 else 50_000))], n)
         sender.flush()
+
+    with pytest.raises(HeadraceError, match=r"does not take a record of refusing\.lines"):
+        send_all()
     sender.close()
     numbers = [n for r in at.landed() for n, _ in r.tuples]
     assert numbers == list(range(1, len(numbers) + 1))
