@@ -78,6 +78,13 @@ class Engine:
 
     master: str = option("local[*]", "the Spark master")
     memory_mb: int = option(1024, "heap of Spark's driver", least=512)
+    driver_host: str = option(
+        "", "on a cluster, the address by which executors reach the engine; empty: its host's name"
+    )
+    executor_memory_mb: int = option(1024, "on a cluster, heap of each executor", least=512)
+    executor_python: str = option(
+        "", "on a cluster, the Python of the executors; empty: the engine's own path"
+    )
     read_tuples_max: int = option(
         50_000, "tuples that Spark reads of one stream at once, about at most", least=1
     )

@@ -20,6 +20,7 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         .master(engine.master)
         .config("spark.jars", ",".join(str(jar) for jar in jars))
         .config("spark.driver.memory", f"{engine.memory_mb}m")
+        .config("spark.executor.memory", f"{engine.executor_memory_mb}m")
         .config(
             "spark.driver.extraJavaOptions",
             f'"-Dlog4j2.configurationFile={log4j}" "-Djava.io.tmpdir={temporary}"',
@@ -31,11 +32,13 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
+    host = engine.driver_host
     if engine.master.startswith("local"):
-        builder = builder.config("spark.driver.host", "127.0.0.1").config(
-            "spark.driver.bindAddress", "127.0.0.1"
-        )
-    session = builder.getOrCreate()
-    # Its Python workers are as we are, not whatever python3 is on PATH.
-    session.sparkContext.pythonExec = sys.executable
-    return session
+        host = host or "127.0.0.1"
+        builder = builder.config("spark.driver.bindAddress", host)
+    if host:
+        builder = builder.config("spark.driver.host", host)
+    started = builder.getOrCreate()
+    # Otherwise it is whatever `python3` is on the PATH, without our libraries.
+    started.sparkContext.pythonExec = engine.executor_python or sys.executable
+    return started

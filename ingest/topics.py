@@ -21,8 +21,11 @@ log = logging.getLogger(__name__)
 RETENTION = "retention.ms"
 REQUEST_TIMEOUT_MS = 10_000
 PROBE_TIMEOUT_MS = 2_000
-PATIENCE_S, LOOK_AGAIN_S = 60.0, 0.2
+PATIENCE_S = 60.0
 """How long a broker that is away is waited for: as long as Spark's own client waits."""
+GONE_S = 5.0
+"""How long a topic is waited for that the broker does not know: it may have just started."""
+LOOK_AGAIN_S = 0.2
 
 
 @contextmanager
@@ -172,6 +175,10 @@ def _described(client: KafkaAdminClient, name: str) -> Topic:
     return Topic(name, str(described["topic_id"]), held)
 
 
+class _Gone(NotRunning):
+    """The broker answers, and does not know the topic."""
+
+
 class Watched:
     """A topic under watch: it must stay the one that was opened.
 
@@ -189,18 +196,21 @@ class Watched:
         self._looking = threading.Lock()
         self._closed = threading.Event()
 
-    def look(self, patience_s: float = PATIENCE_S) -> None:
+    def look(self) -> None:
         """Return if it is still the one; wait for a broker that is away, and raise in the end."""
-        deadline = self._clock.monotonic() + patience_s
+        now = self._clock.monotonic
+        began, gone = now(), 0.0
         with self._looking:
             while True:
                 try:
                     with translated(self._broker):
                         return self._look()
-                except NotRunning:
-                    if self._clock.monotonic() > deadline:
+                except _Gone:
+                    gone = gone or now()
+                    if now() - gone > GONE_S or self._closed.wait(LOOK_AGAIN_S):
                         raise
-                    if self._closed.wait(LOOK_AGAIN_S):
+                except NotRunning:
+                    if now() - began > PATIENCE_S or self._closed.wait(LOOK_AGAIN_S):
                         raise
 
     def _look(self) -> None:
@@ -217,7 +227,7 @@ class Watched:
                 "lost. Start over with a new data folder and a new schema in the warehouse.",
             )
         if code is not NoError:
-            raise NotRunning(
+            raise _Gone(
                 f"the broker has no topic {name} any more: {code.__name__}",
                 hint="Was it deleted, or the broker's data lost? What was committed stays.",
             )

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from alone import a_broker, data_folder
@@ -10,9 +11,11 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from etl_procs import Dataflow, by_count
 from etl_procs.model import Stream
 from etl_procs.wire import Wire
+from headrace.clock import SystemClock
 from headrace.config import Broker
-from headrace.errors import Refused
+from headrace.errors import HeadraceError, NotRunning, Refused
 from ingest import topics
+from ingest.topics import Topic
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +68,29 @@ def test_fewer_partitions_than_declared_are_refused(broker: Broker) -> None:
     with pytest.raises(Refused, match="has 1 partitions, and 2 are declared") as refused:
         topics.ensure(broker, stream("few", partitions=2))
     assert "--partitions 2" in refused.value.hint
+
+
+def test_a_topic_under_watch_must_stay_the_one_that_was_opened(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "GONE_S", 0.5)
+    watched = topics.Watched(broker, topics.ensure(broker, stream("seen")), SystemClock())
+    with closing(watched):
+        watched.look()
+        with topics.admin(broker) as client:
+            client.delete_topics(["topics.seen"])
+        with pytest.raises(NotRunning, match=r"has no topic topics\.seen any more"):
+            watched.look()
+        topics.ensure(broker, stream("seen"))
+        with pytest.raises(HeadraceError, match=r"topics\.seen was deleted and made again"):
+            watched.look()
+
+
+def test_a_broker_that_stays_away_is_not_waited_for_without_end(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(topics, "REQUEST_TIMEOUT_MS", 300)
+    watched = topics.Watched(Broker(bootstrap="127.0.0.1:1"), Topic("t", "id", {}), SystemClock())
+    with closing(watched), pytest.raises(NotRunning, match="the broker at 127"):
+        watched.look()
