@@ -146,6 +146,7 @@ class Batcher:
         except StreamingQueryException as error:
             if self._lost is not None:
                 raise self._lost from error
+            self._look()  # that the topic is gone says more than what Spark met
             raise HeadraceError(
                 f"Spark stopped reading {self._stream.topic}: {_said(error)}",
                 hint="Positions are in the core's ledger; the next start goes on there, or says "

@@ -14,6 +14,8 @@ from headrace.local import java, ports
 
 READY_S = 60
 SPARK = Path(pyspark.__file__).parent
+# bin/load-spark-env.sh would set them, for workers to start executors.
+SPARK_VARIABLES = {"SPARK_HOME": str(SPARK), "SPARK_SCALA_VERSION": "2.13"}
 
 
 @contextmanager
@@ -62,7 +64,7 @@ def _part(folder: Path, name: str, main: str, *arguments: str) -> Iterator[None]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [program, *heap, f"org.apache.spark.deploy.{main}", "--webui-port", "0", *arguments],
-            env={**config.child_environment({}), "SPARK_HOME": str(SPARK)},
+            env={**config.child_environment({}), **SPARK_VARIABLES},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

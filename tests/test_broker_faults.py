@@ -140,7 +140,6 @@ def test_records_that_are_deleted_before_they_were_read_end_the_engine(board: Bo
         deleted_through(board)
         board.vote(phones(60, 70))
         assert board.until_dead(engine) != 0
-    print(board.log())
     assert arrived(board) == expected(10)
     with board.engine() as engine:
         assert board.until_dead(engine) == Exit.FAILED
@@ -182,7 +181,7 @@ def test_a_broker_that_lost_its_data_ends_the_engine(
         shutil.rmtree(Home(settings.home).broker / "log")
         broker.start()
         assert board.until_dead(engine) != 0
-    print(board.log())
+    assert f"the broker has no topic {board.topic} any more" in board.log()
     with board.engine() as engine:
         assert board.until_dead(engine) == Exit.FAILED
     assert "is not the one that was read before" in board.log()
