@@ -70,7 +70,7 @@ class Backlog(ABC):
         rule = stream.batches
         assert rule is not None
         self.stream = stream
-        self.waiting = self.ready = self.largest = 0
+        self.waiting = self.ready = self.largest = self.bytes = 0
         self.time_s = (rule.linger_s if isinstance(rule, ByCount) else rule.timeout_s) or inf
         waits = not isinstance(rule, ByCount) and rule.on_timeout is OnTimeout.WAIT
         self.patience = inf if waits else self.time_s
@@ -123,6 +123,7 @@ class Backlog(ABC):
             if at > max(moved.get(partition, 0), self._begun.get(partition, 0)):
                 self._passed[partition] = at
         self.waiting += records.num_rows
+        self.bytes += records.nbytes
         self.largest = max(self._sizes.values(), default=0) + self._sizes.get(BEFORE_ALL, 0)
         self.lowest = min(self.reached.values())
         self.ready = sum(BEFORE_ALL < epoch < self.lowest for epoch in self._sizes)
@@ -189,6 +190,7 @@ class Backlog(ABC):
         if self._passed:
             self.move(positions)
         self.waiting -= rows
+        self.bytes -= int(size)
         self._sizes.pop(BEFORE_ALL, None)
         if self._sizes.pop(epoch, None) is not None and self.ready:
             self.ready -= 1

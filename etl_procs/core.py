@@ -26,6 +26,7 @@ from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
 
 QUEUES_WAIT_S = 0.5
+MB = 2**20
 
 
 def core_path(home: Path, partition: int = 0) -> Path:
@@ -165,6 +166,17 @@ class Core:
         """Tell how many complete batches of a border stream wait for their turn."""
         with self._lock:
             return self._flows[stream.dataflow].intake.waiting_batches()[stream.name]
+
+    def has_room(self, stream: Stream) -> bool:
+        """Whether more of a border stream may come; always while it has no batch that is complete,
+        for more may be what completes it.
+        """
+        with self._lock:
+            intake = self._flows[stream.dataflow].intake
+            batches = intake.waiting_batches()[stream.name]
+            size = intake.waiting_bytes()[stream.name]
+        most = self._settings.pending_batches_max, self._settings.pending_mb_max * MB
+        return not batches or (batches <= most[0] and size <= most[1])
 
     def deadline(self) -> float | None:
         """Tell when a batch is due that is not complete now, by the clock's monotonic time."""

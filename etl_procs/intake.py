@@ -141,6 +141,10 @@ class Intake:
         """Count the complete batches of each border stream that wait to be cut."""
         return {queue.stream.name: queue.ready for queue in self._queues}
 
+    def waiting_bytes(self) -> dict[str, int]:
+        """Tell the size of what waits on each border stream."""
+        return {queue.stream.name: queue.bytes for queue in self._queues}
+
     def passed(self) -> dict[str, dict[int, int]]:
         """Tell, by stream, positions that no round will move: what lies before them is others'."""
         found = {queue.stream.name: queue.passed() for queue in self._queues}

@@ -50,14 +50,12 @@ class Worker:
         core: Core,
         dataflows: Mapping[str, Dataflow],
         *,
-        pending_max: int,
         clock: Clock,
         inbox: "SimpleQueue[Any]",
         say: Callable[[Said], None],
     ) -> None:
         self._core = core
         self._dataflows = dataflows
-        self._pending_max = pending_max
         self._clock = clock
         self._inbox = inbox
         self._say = say
@@ -128,7 +126,7 @@ class Worker:
     def _offer_room(self) -> None:
         owed, self._owed = self._owed, []
         for stream in owed:
-            if self._core.waiting(stream) <= self._pending_max:
+            if self._core.has_room(stream):
                 self._say(Room(stream.dataflow, stream.name))
             else:
                 self._owed.append(stream)
@@ -183,7 +181,6 @@ def _run(connection: Connection, start: Start) -> None:
         Worker(
             core,
             flows,
-            pending_max=config.core.pending_batches_max,
             clock=clock,
             inbox=inbox,
             say=connection.send,

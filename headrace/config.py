@@ -115,6 +115,9 @@ class Core:
     pending_batches_max: int = option(
         10_000, "batches of a stream that wait for the core before Spark has to", least=1
     )
+    pending_mb_max: int = option(
+        128, "size of a stream's tuples that wait for the core before Spark has to", least=1
+    )
     statement_ms_max: int = option(60_000, "how long one batch may take a procedure", least=1)
     dead_letters_mb_max: int = option(
         1024, "size of all dead letters, at which the dataflows stand still", least=1

@@ -72,6 +72,7 @@ class Batcher:
             str(p): offset_of(self._next[p]) if p in self._next else EARLIEST
             for p in topic.partitions
         }
+        self._session.sparkContext.setLocalProperty("spark.scheduler.pool", topic.name)
         records = (
             self._session.readStream.format("kafka")
             .options(**spark_options(self._config.broker))

@@ -29,6 +29,7 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.scheduler.mode", "FAIR")  # each stream has a pool, and its share
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )

@@ -20,16 +20,13 @@ PATIENCE_S = 30.0
 
 
 class Laboring:
-    def __init__(
-        self, core: Core, flows: Iterable[Dataflow], *, clock: Clock, pending_max: int = 100
-    ) -> None:
+    def __init__(self, core: Core, flows: Iterable[Dataflow], *, clock: Clock) -> None:
         self.said: list[Any] = []
         self.failures: list[BaseException] = []
         self.inbox: SimpleQueue[Any] = SimpleQueue()
         self.worker = Worker(
             core,
             {flow.name: flow for flow in flows},
-            pending_max=pending_max,
             clock=clock,
             inbox=self.inbox,
             say=self.said.append,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from flows import arrived, ended
 from laboring import PATIENCE_S, Laboring
-from trial import Trial, named
+from trial import Trial, named, nothing
 
 from etl_procs import Batch, Dataflow, Transaction, by_count, by_punctuation
 from etl_procs.core import core_path
@@ -22,9 +22,9 @@ N = "n INTEGER NOT NULL"
 class Running(Trial):
     """A core with a worker of its own, and what that has told."""
 
-    def __init__(self, path: Path, flow: Dataflow, *, pending_max: int = 100, **more: Any) -> None:
+    def __init__(self, path: Path, flow: Dataflow, **more: Any) -> None:
         super().__init__(path, flow, **more)
-        self.worker = Laboring(self.core, [flow], clock=self.clock, pending_max=pending_max)
+        self.worker = Laboring(self.core, [flow], clock=self.clock)
 
     def take(self, rows: list[tuple[int]], *, first: int) -> None:
         (stream,) = self.flows[0].borders
@@ -95,7 +95,7 @@ def test_a_batch_that_lingers_is_closed_in_its_time(tmp_path: Path) -> None:
 
 
 def test_room_is_said_when_no_more_batches_wait_than_may(make: Make) -> None:
-    running = make(keep, pending_max=3, group_batches_max=1)
+    running = make(keep, pending_batches_max=3, group_batches_max=1)
     worker = running.worker
     running.take([(n,) for n in range(10)], first=0)
     worker.start()
@@ -103,6 +103,21 @@ def test_room_is_said_when_no_more_batches_wait_than_may(make: Make) -> None:
     before = [isinstance(one, Committed) for one in worker.said].index(False)
     assert before == 10 - 3
     assert worker.rooms("source") == 1
+
+
+@pytest.mark.parametrize(("tuples", "is_full"), [(1_000, True), (90_000, False)])
+def test_room_is_kept_by_size_but_for_what_completes_no_batch(
+    tmp_path: Path, tuples: int, is_full: bool
+) -> None:
+    flow = Dataflow("one")
+    stream = flow.stream("s", N, batches=by_count(tuples))
+    flow.procedure(takes=stream)(named("take", nothing))
+    running = Running(core_path(tmp_path), flow, pending_mb_max=1)
+    running.take([(n,) for n in range(80_000)], first=0)
+    assert running.core.has_room(stream) is not is_full
+    running.core.drain()
+    assert running.core.has_room(stream)
+    running.close()
 
 
 def test_stopping_lets_the_batch_at_hand_finish_and_runs_no_other(
@@ -115,7 +130,7 @@ def test_stopping_lets_the_batch_at_hand_finish_and_runs_no_other(
         assert gate.wait(PATIENCE_S)
         keep(tx, batch)
 
-    running = make(slow, pending_max=1, group_batches_max=1)
+    running = make(slow, pending_batches_max=1, group_batches_max=1)
     running.worker.start()
     running.take([(n,) for n in range(9)], first=0)
     assert entered.wait(PATIENCE_S)
@@ -184,7 +199,7 @@ def test_a_stream_that_is_ahead_does_not_keep_the_other_from_coming(tmp_path: Pa
     left, right = (flow.stream(s, N, batches=by_punctuation()) for s in ("left", "right"))
     seen: list[int] = []
     flow.procedure(takes=[left, right])(named("join", lambda tx, *_: seen.append(tx.batch)))
-    running = Running(core_path(tmp_path), flow, pending_max=2)
+    running = Running(core_path(tmp_path), flow, pending_batches_max=2)
     worker = running.worker
     worker.start()
     for n in (1, 2):
