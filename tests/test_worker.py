@@ -113,7 +113,7 @@ def test_room_is_kept_by_size_but_for_what_completes_no_batch(
     stream = flow.stream("s", N, batches=by_count(tuples))
     flow.procedure(takes=stream)(named("take", nothing))
     running = Running(core_path(tmp_path), flow, pending_mb_max=1)
-    running.take([(n,) for n in range(80_000)], first=0)
+    running.feed(stream, [(n,) for n in range(80_000)])
     assert running.core.has_room(stream) is not is_full
     running.core.drain()
     assert running.core.has_room(stream)
