@@ -1,0 +1,74 @@
+"""What is brought in: trades, as delimited lines in frames and as single JSON records."""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from random import Random
+
+from etl_procs.wire import Delimited
+from ingest import records
+
+SEED = 2026
+LINES_A_FRAME = 500
+FORMAT = Delimited("|")
+
+COLUMNS = (
+    "id INTEGER NOT NULL, customer INTEGER NOT NULL, account INTEGER NOT NULL, "
+    "symbol TEXT NOT NULL, kind TEXT NOT NULL, status TEXT, placed TEXT NOT NULL, "
+    "quantity INTEGER NOT NULL, bid REAL NOT NULL, price REAL, fee REAL, commission REAL, "
+    "tax REAL, broker TEXT"
+)
+NAMES = tuple(column.split()[0] for column in COLUMNS.split(", "))
+
+Trade = tuple[int, int, int, str, str, str, str, int, float, float, float, float, float, str]
+Headers = list[tuple[str, bytes]]
+
+
+def trades(count: int) -> Iterator[Trade]:
+    """Make trades: 14 columns, about 96 bytes as a line; the same ones in every run."""
+    random = Random(SEED)  # noqa: S311 - no secret
+    symbols = ["".join(random.choices("ABCDEFGHIKLMNOPRSTUVWXYZ", k=6)) for _ in range(500)]
+    brokers = [f"{a} {b}" for a in ("Ada", "Kurt", "Emmy", "Alan") for b in ("Ito", "Lem", "Roe")]
+    for number in range(count):
+        bid = random.randrange(100, 99_999) / 100
+        yield (
+            1_000_000 + number,
+            random.randrange(100_000),
+            random.randrange(100_000),
+            random.choice(symbols),
+            random.choice(("TMB", "TMS", "TLB")),
+            random.choice(("CMPT", "PNDG", "SBMT")),
+            f"2026-01-{number % 28 + 1:02}T{number % 24:02}:{number % 60:02}:00",
+            100 * random.randrange(1, 100),
+            bid,
+            round(bid * 1.01, 2),
+            random.randrange(100, 999) / 100,
+            random.randrange(100, 999) / 100,
+            random.randrange(10, 999) / 100,
+            random.choice(brokers),
+        )
+
+
+def lines(count: int) -> Iterator[bytes]:
+    """Write trades as lines of a delimited file."""
+    for trade in trades(count):
+        yield "|".join(map(str, trade)).encode()
+
+
+def frames(count: int) -> Iterator[tuple[bytes, Headers]]:
+    """Write trades as frames, as the collector does: the value of each record, and its headers."""
+    all_of_them, first = lines(count), 1
+    while some := list(islice(all_of_them, LINES_A_FRAME)):
+        headers = [
+            (records.SOURCE, b"trades"),
+            (records.SEQ, str(first).encode()),
+            (records.FRAME, str(len(some)).encode()),
+        ]
+        yield records.SEPARATOR.join(some), headers
+        first += len(some)
+
+
+def documents(count: int) -> Iterator[bytes]:
+    """Write trades as JSON objects, one a record."""
+    for trade in trades(count):
+        yield json.dumps(dict(zip(NAMES, trade, strict=True))).encode()
