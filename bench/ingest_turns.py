@@ -1,0 +1,149 @@
+"""Our way from Kafka into the core, and bare Spark's from Kafka into Arrow, in one Spark.
+
+Each reads the whole topic. What the first micro-batch brings starts the clock when it is done, and
+does not count: starting a query costs both the same.
+"""
+
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from time import perf_counter
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from bench import ingest_spark
+from etl_procs import loader
+from etl_procs.batch import Arrived
+from etl_procs.core import core_path
+from etl_procs.flow import Committed
+from etl_procs.messages import Start, Topic
+from etl_procs.partitions import Partitions
+from etl_procs.reader import Reader
+from headrace import config
+from headrace.local.home import Home
+from ingest import topics
+from ingest.batcher import Batcher
+
+PATIENCE_S = 300.0
+
+
+class Pace:
+    """Notes how many rows were done when, and tells the time of a row after the first ones."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._done = 0
+        self._marks: list[tuple[int, float]] = []
+        self._first: int | None = None
+        self._failure: BaseException | None = None
+        self._changed = threading.Condition()
+
+    def first(self, rows: int) -> None:
+        """Say how many rows the first micro-batch has."""
+        with self._changed:
+            self._first = self._first or rows
+
+    def add(self, rows: int) -> None:
+        """Say that so many more are done."""
+        with self._changed:
+            self._done += rows
+            self._marks.append((self._done, perf_counter()))
+            self._changed.notify()
+
+    def fail(self, error: BaseException) -> None:
+        """Say that nothing more is done."""
+        with self._changed:
+            self._failure = error
+            self._changed.notify()
+
+    def seconds(self) -> float:
+        """Wait until all are done; tell how long that many take."""
+        with self._changed:
+            ended = self._changed.wait_for(
+                lambda: self._done >= self._count or self._failure is not None, PATIENCE_S
+            )
+            if self._failure is not None:
+                raise self._failure
+            assert ended, f"{self._done} of {self._count} rows after {PATIENCE_S:g} s"
+            assert self._done == self._count, f"{self._done} rows of {self._count}"
+            assert self._first is not None
+            assert self._first < self._count, "more than one micro-batch"
+            rows, start = next(mark for mark in self._marks if mark[0] >= self._first)
+            return (self._marks[-1][1] - start) / (self._done - rows) * self._count
+
+
+def bare(
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    decode: Callable[[DataFrame], DataFrame],
+    at_once: int,
+    count: int,
+    folder: Path,
+) -> float:
+    """Read a topic into Arrow by a query of Spark's own."""
+    pace = Pace(count)
+
+    def take(frame: DataFrame, _batch: int) -> None:
+        rows = frame.toArrow().num_rows
+        pace.first(rows)
+        pace.add(rows)
+
+    query = (
+        decode(ingest_spark.read(spark, bootstrap, topic, at_once))
+        .writeStream.option("checkpointLocation", str(folder))
+        .foreachBatch(take)
+        .start()
+    )
+    try:
+        return pace.seconds()
+    finally:
+        query.stop()
+
+
+def ours(
+    spark: SparkSession, bootstrap: str, flow_file: Path, at_once: int, count: int, folder: Path
+) -> float:
+    """Read a topic into a core, by our batcher and a partition's own process."""
+    settings = {
+        "home": str(folder),
+        "flows": str(flow_file),
+        "broker.bootstrap": bootstrap,
+        "engine.read_records_max": str(at_once),
+        "engine.trigger_ms": "0",
+    }
+    loaded = config.load(settings, environment={}).config
+    home = Home(loaded.home)
+    home.create()
+    ((name, flow),) = loader.load(loaded.flows).items()
+    (stream,) = flow.borders
+    topic = topics.ensure(bootstrap, stream.topic, 1)
+    pace = Pace(count)
+
+    def committed(_partition: int, what: Committed) -> None:
+        assert not what.dead_tuples, f"{what.dead_tuples} dead letters"
+        pace.add(what.tuples)
+
+    def take(tuples: pa.Table) -> None:
+        pace.first(tuples.num_rows)
+        partitions.take(Arrived(stream, tuples), 1)
+
+    partitions = Partitions(
+        [Start(loaded, 0, home.metrics())], on_commit=committed, on_failure=pace.fail
+    )
+    with ExitStack() as closing:
+        closing.callback(partitions.stop)
+        partitions.start()
+        partitions.open({name: {stream.name: Topic(topic.id, tuple(topic.partitions))}})
+        batcher = Batcher(spark, stream, loaded)
+        closing.callback(batcher.stop)
+        batcher.start(topic, {}, take, Path(tempfile.mkdtemp(dir=folder)))
+        closing.callback(partitions.ask_to_stop)
+        seconds = pace.seconds()
+    with Reader(core_path(loaded.home)).snapshot() as snapshot:
+        staged = snapshot.waiting(name)
+        assert staged == count, f"{staged} rows are staged of {count}"
+    return seconds
