@@ -1,6 +1,6 @@
 """Peers as people write them today: kafka-python reads, psycopg writes, then the offsets commit.
 
-    python -m bench.ingest_consumers BOOTSTRAP TOPIC CONNINFO NAME DIES_AT
+    python -m bench.ingest_consumers BOOTSTRAP TOPIC CONNINFO NAME HOW DIES_AT
 
 is one that kills itself with SIGKILL between its commit number DIES_AT in the database and that of
 the offsets, which is the worst place.
@@ -28,11 +28,18 @@ INSERT: LiteralString = "INSERT INTO {} VALUES ({})"
 
 
 def consume(
-    bootstrap: str, topic: str, conninfo: str, name: str, *, dies_at: int = 0, records_max: int = 0
+    bootstrap: str,
+    topic: str,
+    conninfo: str,
+    name: str,
+    how: str,
+    *,
+    dies_at: int = 0,
+    records_max: int = 0,
 ) -> float:
-    """Write what the group has not read into the table of this name; tell the seconds of it.
+    """Write what the group has not read into the table of this name; tell the seconds of a row.
 
-    It ends where the topic ends, or after `records_max` records.
+    It ends where the topic ends, or after the poll that brings `records_max` records.
     """
     insert = sql.SQL(INSERT).format(
         sql.Identifier(name), sql.SQL(", ").join(sql.Placeholder() * len(NAMES))
@@ -51,7 +58,7 @@ def consume(
         began = time.perf_counter()
         while any(consumer.position(lane) < ends[lane] for lane in at):
             for records in consumer.poll(POLL_MS).values():
-                for some in [[record] for record in records] if name == EACH else [records]:
+                for some in [[record] for record in records] if how == EACH else [records]:
                     with connection.cursor() as cursor:
                         cursor.executemany(insert, [_row(record) for record in some])
                     connection.commit()
@@ -60,11 +67,11 @@ def consume(
                     if commits == dies_at:
                         os.kill(os.getpid(), signal.SIGKILL)
                     consumer.commit(_after(some))
-                    if read == records_max:
-                        return time.perf_counter() - began
+            if 0 < records_max <= read:
+                break
         seconds = time.perf_counter() - began
         consumer.close()
-    return seconds
+    return seconds / read
 
 
 def _row(record: ConsumerRecord) -> tuple[Any, ...]:
@@ -78,5 +85,5 @@ def _after(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, Any]:
 
 
 if __name__ == "__main__":
-    where, named, into, who, number = sys.argv[1:]
-    consume(where, named, into, who, dies_at=int(number))
+    *arguments, number = sys.argv[1:]
+    consume(*arguments, dies_at=int(number))

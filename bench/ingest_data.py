@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from random import Random
 
+from etl_procs.columns import parse_tuple
 from etl_procs.wire import Delimited
 from ingest import records
 
@@ -18,18 +19,19 @@ COLUMNS = (
     "quantity INTEGER NOT NULL, bid REAL NOT NULL, price REAL, fee REAL, commission REAL, "
     "tax REAL, broker TEXT"
 )
-NAMES = tuple(column.split()[0] for column in COLUMNS.split(", "))
+PARSED = parse_tuple(COLUMNS, "trades").columns
+NAMES = tuple(column.name for column in PARSED)
 
 Trade = tuple[int, int, int, str, str, str, str, int, float, float, float, float, float, str]
 Headers = list[tuple[str, bytes]]
 
 
-def trades(count: int) -> Iterator[Trade]:
-    """Make trades: 14 columns, about 96 bytes as a line; the same ones in every run."""
+def trades(count: int, first: int = 0) -> Iterator[Trade]:
+    """Make trades, the first of this number: 14 columns, about 96 bytes as a line; never others."""
     random = Random(SEED)  # noqa: S311 - no secret
     symbols = ["".join(random.choices("ABCDEFGHIKLMNOPRSTUVWXYZ", k=6)) for _ in range(500)]
     brokers = [f"{a} {b}" for a in ("Ada", "Kurt", "Emmy", "Alan") for b in ("Ito", "Lem", "Roe")]
-    for number in range(count):
+    for number in range(first, first + count):
         bid = random.randrange(100, 99_999) / 100
         yield (
             1_000_000 + number,
@@ -68,7 +70,7 @@ def frames(count: int) -> Iterator[tuple[bytes, Headers]]:
         first += len(some)
 
 
-def documents(count: int) -> Iterator[bytes]:
-    """Write trades as JSON objects, one a record."""
-    for trade in trades(count):
-        yield json.dumps(dict(zip(NAMES, trade, strict=True))).encode()
+def documents(count: int, first: int = 0) -> Iterator[tuple[bytes, Headers]]:
+    """Write trades as JSON objects, one a record, without headers."""
+    for trade in trades(count, first):
+        yield json.dumps(dict(zip(NAMES, trade, strict=True))).encode(), []

@@ -68,7 +68,7 @@ class Engine:
         pid = self._process.pid
         self.until(lambda: ready_pid(Home(self.home)) == pid, "ready")
 
-    def until(self, done: Callable[[], bool], what: str) -> None:
+    def until(self, done: Callable[[], bool], what: str, *, every_s: float = LOOK_EVERY_S) -> None:
         """Return when something is done by a living engine."""
         deadline = time.monotonic() + PATIENCE_S
         while not done():
@@ -79,7 +79,7 @@ class Engine:
                 raise HeadraceError(
                     f"the engine was not {what}: " + "\n".join(last), hint="Look why it ended."
                 )
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(every_s)
 
     def until_killed(self) -> None:
         """Return when it has ended at its crash point."""

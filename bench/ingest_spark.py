@@ -1,28 +1,19 @@
 """Bare Spark, the peer of the batcher: the same topics and typing, into Arrow, and no core."""
 
-import json
-import os
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bench.ingest_data import COLUMNS, FORMAT
+from bench.ingest_data import FORMAT, PARSED
 from etl_procs.columns import Type
-from etl_procs.dataflow import parse_tuple
 from headrace import config
 from headrace.local import jars
 from ingest import records, session
 
 TYPES = {Type.INTEGER: "bigint", Type.REAL: "double", Type.TEXT: "string"}
-PARSED = parse_tuple(COLUMNS, "trades").columns
-
-Take = Callable[[DataFrame], None]
 
 
 @contextmanager

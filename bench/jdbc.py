@@ -1,4 +1,4 @@
-"""PostgreSQL's JDBC driver, which one peer needs: fetched once through Ivy, pinned by its digest."""
+"""PostgreSQL's JDBC driver, which one peer needs: fetched once, through Ivy, and pinned."""
 
 import hashlib
 import subprocess

@@ -1,0 +1,126 @@
+"""What people write today and ours, into PostgreSQL: how fast, and what a SIGKILL does to each.
+
+Each is killed where it has written and not yet noted that it has: the consumers between the commit
+in the database and that of the offsets, Spark's JDBC writer before Spark notes its micro-batch,
+ours at crash points. Each is then started again and ends; its rows tell what is lost or doubled.
+"""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+from psycopg import sql
+from pyspark.sql import SparkSession
+
+from bench import ingest_consumers, ingest_jdbc
+from bench.harness import Figures
+from bench.ingest_data import PARSED
+from bench.ingest_engine import Engine
+from etl_procs.columns import Type
+from headrace.crash import Point
+
+TYPES = {Type.INTEGER: "BIGINT", Type.REAL: "DOUBLE PRECISION", Type.TEXT: "TEXT"}
+KILLED_AT = 3
+"""At which commit a consumer is."""
+JDBC = "spark_jdbc"
+POINTS = (
+    Point.CORE_COMMIT_BEFORE,
+    Point.CORE_COMMIT_AFTER,
+    Point.PUSH_COPY_AFTER,
+    Point.PUSH_COMMIT_BEFORE,
+    Point.PUSH_COMMIT_AFTER,
+)
+
+
+class Work(NamedTuple):
+    """A topic with so many documents, and the database that they belong into."""
+
+    bootstrap: str
+    topic: str
+    documents: int
+    url: str
+
+
+def consumer_rows_per_s(work: Work, how: str, records_max: int) -> float:
+    """Let a consumer write that many, about."""
+    _make(work, how)
+    argv = (work.bootstrap, work.topic, work.url, how, how)
+    return 1 / ingest_consumers.consume(*argv, records_max=records_max)
+
+
+def consumer_killed(work: Work, how: str) -> Figures:
+    """Kill a consumer, let another go on, and count."""
+    _make(work, table := f"{how}_killed")
+    argv = (work.bootstrap, work.topic, work.url, table, how)
+    _run_until_killed("bench.ingest_consumers", *argv, str(KILLED_AT))
+    ingest_consumers.consume(*argv)
+    return harm(work, sql.Identifier(table))
+
+
+def jdbc_rows_per_s(spark: SparkSession, work: Work, folder: Path, at_once: int) -> float:
+    """Let Spark's JDBC writer write all; the first micro-batch does not count."""
+    _make(work, JDBC)
+    written = ingest_jdbc.write(
+        spark, work.bootstrap, work.topic, work.url, JDBC, folder / JDBC, at_once
+    )
+    # All micro-batches have `at_once` rows but the last one, which has what is left.
+    return (work.documents - at_once) / (written[-1] - written[0])
+
+
+def jdbc_killed(spark: SparkSession, work: Work, folder: Path, at_once: int) -> Figures:
+    """Kill Spark after it has written, let another go on at its checkpoint, and count."""
+    _make(work, table := f"{JDBC}_killed")
+    place = folder / table
+    place.mkdir()
+    argv = (work.bootstrap, work.topic, work.url, table)
+    _run_until_killed("bench.ingest_jdbc", *argv, str(place), str(at_once))
+    ingest_jdbc.write(spark, *argv, place, at_once)
+    return harm(work, sql.Identifier(table))
+
+
+def ours_killed(engine: Engine, points: tuple[Point, ...]) -> None:
+    """Kill our engine at each of these points, one start after the other."""
+    for point in points:
+        with engine.running(testing__crash_at=point.value, push__every_ms="50"):
+            engine.until_killed()
+
+
+def harm(work: Work, table: sql.Composable) -> Figures:
+    """Count what is missing in a table, and what is there more than once."""
+    rows, different = counted(work.url, table)
+    return {"rows_lost": float(work.documents - different), "rows_doubled": float(rows - different)}
+
+
+def counted(url: str, table: sql.Composable) -> tuple[int, int]:
+    """Count the rows of a table, and the different ids."""
+    with psycopg.connect(url) as connection:
+        query = sql.SQL("SELECT count(*), count(DISTINCT id) FROM {}").format(table)
+        found = connection.execute(query).fetchone()
+    assert found is not None
+    return found[0], found[1]
+
+
+def _make(work: Work, table: str) -> None:
+    columns = [
+        sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(TYPES[column.type]))
+        for column in PARSED
+    ]
+    with psycopg.connect(work.url) as connection:
+        connection.execute(
+            sql.SQL("CREATE TABLE {} ({})").format(
+                sql.Identifier(table), sql.SQL(", ").join(columns)
+            )
+        )
+
+
+def _run_until_killed(module: str, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
