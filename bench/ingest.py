@@ -145,13 +145,13 @@ def measured(engine: Engine, work: Work, size: Sizes) -> tuple[Figures, Figures]
         ingest_load.fill(work.bootstrap, work.topic, documents)
 
     def until_there(count: int) -> None:
-        engine.until(lambda: ingest_kills.counted(work.url, kept)[0] >= count, "up to date")
+        engine.until(lambda: ingest_kills.counted(engine.warehouse_url, kept)[0] >= count, "up to date")
 
     tenth = size.documents // TENFOLD
     with engine.running():
         engine.until_ready()
         until_there(size.killed)
-        ours = ingest_kills.harm(work, kept)
+        ours = ingest_kills.harm(work._replace(url=engine.warehouse_url), kept)
         engine.forget_peaks()
         fill(size.killed, tenth)
         until_there(size.killed + tenth)

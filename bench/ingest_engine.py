@@ -26,6 +26,7 @@ class Engine:
         self, home: Path, flows: Sequence[Path], bootstrap: str, warehouse_url: str
     ) -> None:
         self.home = home
+        self.warehouse_url = warehouse_url
         self._settings = {
             "home": str(home),
             "flows": config.joined_paths([str(flow) for flow in flows]),

@@ -23,7 +23,7 @@ from etl_procs.columns import Type
 from headrace.crash import Point
 
 TYPES = {Type.INTEGER: "BIGINT", Type.REAL: "DOUBLE PRECISION", Type.TEXT: "TEXT"}
-KILLED_AT = 3
+KILLED_AT = 1
 """At which commit a consumer is."""
 JDBC = "spark_jdbc"
 POINTS = (
