@@ -25,20 +25,20 @@ def server(folder: Path) -> Iterator[str]:
     home.create()
     wanted = [ports.Wanted(name, LOOPBACK) for name in ("broker", "controller")]
     at = ports.choose(wanted, home.ports)
-    bootstrap = f"{LOOPBACK}:{at['broker']}"
+    client = config.Broker(bootstrap=f"{LOOPBACK}:{at['broker']}")
     part = broker.part(
         loaded,
         port=at["broker"],
         controller_port=at["controller"],
         java=java.find(config.child_environment({})).program,
         classpath=jars.broker_classpath(loaded),
-        probe=partial(topics.probe, bootstrap),
+        probe=partial(topics.probe, client),
     )
     running = child.spawn(part, home, lambda _child: None)
     assert running is not None, "the folder is new"
     try:
-        _wait_until_ready(bootstrap, running)
-        yield bootstrap
+        _wait_until_ready(client, running)
+        yield client.bootstrap
     finally:
         running.stop()
         if not running.dead.wait(part.stop_timeout_s):
@@ -46,11 +46,11 @@ def server(folder: Path) -> Iterator[str]:
             running.dead.wait()
 
 
-def _wait_until_ready(bootstrap: str, running: child.Child) -> None:
+def _wait_until_ready(client: config.Broker, running: child.Child) -> None:
     deadline = time.monotonic() + READY_TIMEOUT_S
     while True:
         try:
-            topics.probe(bootstrap)
+            topics.probe(client)
         except NotRunning as error:
             if time.monotonic() > deadline or running.dead.wait(PROBE_EVERY_S):
                 raise HeadraceError(

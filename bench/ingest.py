@@ -37,7 +37,7 @@ from headrace.crash import Point
 
 RATES = (1_000, 10_000)
 FRAMES_AT_ONCE, DOCUMENTS_AT_ONCE = (400, 800), (50_000, 100_000)
-"""How many records bare Spark reads at once; the better of the two counts. Ours takes the first."""
+"""How many records bare Spark reads at once; the better of the two counts."""
 TENFOLD = 10
 HEADRACE = "headrace"
 
@@ -78,7 +78,7 @@ def run(setup: Setup) -> Result:
     ):
         work = Work(bootstrap, ingest_single.trades.topic, size.killed, _url(conninfo))
         filled = partial(ingest_load.fill, bootstrap)
-        filled(work.topic, ingest_data.documents(size.killed))
+        filled(ingest_single.trades, ingest_data.documents(size.killed))
         engine = _engine(setup.folder / "engine", bootstrap, work.url)
         killing = beside.submit(ingest_kills.ours_killed, engine, size.points)
         with ingest_spark.spark(setup.folder / "spark", [jdbc.jar()]) as spark:
@@ -95,7 +95,7 @@ def run(setup: Setup) -> Result:
             peers = {HEADRACE: ours} | peers
             work = work._replace(documents=size.killed + size.documents // 10 + size.documents)
             _add_speeds(peers, spark, work, size, setup.folder)
-            filled(ingest_framed.trades.topic, ingest_data.frames(size.lines))
+            filled(ingest_framed.trades, ingest_data.frames(size.lines))
             frames = in_turns_per(frame_trials(spark, bootstrap, size), setup, size.lines)
             singles = in_turns_per(document_trials(spark, work), setup, work.documents)
         collector, mb, memory = collected(setup, bootstrap, size.file_lines)
@@ -142,10 +142,12 @@ def measured(engine: Engine, work: Work, size: Sizes) -> tuple[Figures, Figures]
 
     def fill(first: int, count: int) -> None:
         documents = ingest_data.documents(count, first)
-        ingest_load.fill(work.bootstrap, work.topic, documents)
+        ingest_load.fill(work.bootstrap, ingest_single.trades, documents)
 
     def until_there(count: int) -> None:
-        engine.until(lambda: ingest_kills.counted(engine.warehouse_url, kept)[0] >= count, "up to date")
+        engine.until(
+            lambda: ingest_kills.counted(engine.warehouse_url, kept)[0] >= count, "up to date"
+        )
 
     tenth = size.documents // TENFOLD
     with engine.running():
@@ -207,9 +209,7 @@ def _trials(
     at_once: list[int],
     count: int,
 ) -> dict[str, Trial]:
-    found: dict[str, Trial] = {
-        "ours": partial(ingest_turns.ours, spark, bootstrap, flow, at_once[0], count)
-    }
+    found: dict[str, Trial] = {"ours": partial(ingest_turns.ours, spark, bootstrap, flow, count)}
     for most in at_once:
         found[f"bare_{most}"] = partial(
             ingest_turns.bare, spark, bootstrap, topic, decode, most, count
@@ -239,7 +239,7 @@ def collected(setup: Setup, bootstrap: str, count: int) -> tuple[Times, float, F
         return sent.seconds
 
     def bare(_folder: Path) -> float:
-        return ingest_collect.bare(bootstrap, path, "bare.trades").seconds
+        return ingest_collect.bare(bootstrap, path).seconds
 
     once = ingest_collect.ours(bootstrap, tenth, setup.folder / "collector")
     times = in_turns_per({"ours": ours, "bare": bare}, setup, 1)
@@ -265,7 +265,7 @@ def _engine(folder: Path, bootstrap: str, url: str) -> Engine:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE DATABASE engine")
     folder.mkdir()
-    ingest_load.fill(bootstrap, ingest_timed.readings.topic, [])
+    ingest_load.fill(bootstrap, ingest_timed.readings, [])
     flows = [Path(ingest_single.__file__), Path(ingest_timed.__file__)]
     return Engine(folder / "home", flows, bootstrap, url.rpartition("/")[0] + "/engine")
 

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import ingest_framed
 from bench.ingest_data import lines
+from bench.ingest_load import fill
 from headrace import config
 
 
@@ -40,9 +42,11 @@ def ours(bootstrap: str, path: Path, home: Path) -> Sent:
     return _sent(["headrace.cli", "produce", stream, str(path)], config.child_environment(settings))
 
 
-def bare(bootstrap: str, path: Path, topic: str) -> Sent:
+def bare(bootstrap: str, path: Path) -> Sent:
     """Send it by a loop over kafka-python."""
-    argv = ["bench.ingest_load", "file", bootstrap, topic, str(path)]
+    stream = replace(ingest_framed.trades, dataflow="bare")
+    fill(bootstrap, stream, [])  # makes the topic
+    argv = ["bench.ingest_load", "file", bootstrap, stream.topic, str(path)]
     return _sent(argv, config.child_environment({}))
 
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from kafka import KafkaProducer
 
 from bench.ingest_data import Headers
+from etl_procs.model import Stream
+from headrace.config import Broker
 from ingest import records, topics
-from ingest.producer import RECORD_BYTES_MAX
+from ingest.client import BATCH_BYTES, RECORD_BYTES_MAX
 
 PARTITIONS = 2
 FRAME_BYTES = 60 * 2**10
@@ -26,7 +28,12 @@ LEAD_S = 0.2
 def producer(bootstrap: str) -> Iterator[KafkaProducer]:
     """Open a producer as the collector has it; when it closes, all is acknowledged."""
     made = KafkaProducer(
-        bootstrap_servers=bootstrap, acks="all", linger_ms=5, max_request_size=RECORD_BYTES_MAX
+        bootstrap_servers=bootstrap,
+        enable_idempotence=True,
+        acks="all",
+        batch_size=BATCH_BYTES,
+        linger_ms=5,
+        max_request_size=RECORD_BYTES_MAX,
     )
     try:
         yield made
@@ -35,14 +42,14 @@ def producer(bootstrap: str) -> Iterator[KafkaProducer]:
         made.close()
 
 
-def fill(bootstrap: str, topic: str, values: Iterable[tuple[bytes, Headers]]) -> int:
+def fill(bootstrap: str, stream: Stream, values: Iterable[tuple[bytes, Headers]]) -> int:
     """Make a topic and send values to its partitions in turn; tell how many bytes."""
-    topics.ensure(bootstrap, topic, PARTITIONS)
+    topics.ensure(Broker(bootstrap=bootstrap, topic_partitions=PARTITIONS), stream)
     size, sent = 0, []
     with producer(bootstrap) as opened:
         for number, (value, headers) in enumerate(values):
             partition = number % PARTITIONS
-            sent.append(opened.send(topic, value, headers=headers, partition=partition))
+            sent.append(opened.send(stream.topic, value, headers=headers, partition=partition))
             size += len(value)
     for each in sent:
         each.get(0)  # raises what went wrong
@@ -69,7 +76,6 @@ def paced(bootstrap: str, topic: str, rate: int, seconds: float) -> None:
 
 def file(bootstrap: str, topic: str, path: Path) -> None:
     """Send the lines of a file in frames, as the collector does, and care for nothing else."""
-    topics.ensure(bootstrap, topic, PARTITIONS)
     first = 1
     with producer(bootstrap) as opened, path.open("rb") as lines:
         while some := lines.readlines(FRAME_BYTES):
