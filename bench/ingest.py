@@ -58,7 +58,7 @@ class Sizes(NamedTuple):
 def sizes(setup: Setup) -> Sizes:
     """Choose them."""
     return Sizes(
-        lines=setup.size(full=4_000_000, quick=400_000),
+        lines=setup.size(full=6_000_000, quick=1_000_000),
         killed=setup.size(full=20_000, quick=3_000),
         documents=setup.size(full=500_000, quick=60_000),
         waited_for=setup.size(full=10_000, quick=1_000),

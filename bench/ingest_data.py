@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from itertools import islice
+from itertools import cycle, islice
 from random import Random
 
 from etl_procs.columns import parse_tuple
@@ -11,6 +11,8 @@ from ingest import records
 
 SEED = 2026
 LINES_A_FRAME = 500
+DIFFERENT = 100_000
+"""Lines in frames that are made anew; after them come the same ones, with other numbers."""
 FORMAT = Delimited("|")
 
 COLUMNS = (
@@ -59,8 +61,8 @@ def lines(count: int) -> Iterator[bytes]:
 
 def frames(count: int) -> Iterator[tuple[bytes, Headers]]:
     """Write trades as frames, as the collector does: the value of each record, and its headers."""
-    all_of_them, first = lines(count), 1
-    while some := list(islice(all_of_them, LINES_A_FRAME)):
+    again, first = cycle(list(lines(min(count, DIFFERENT)))), 1
+    while some := list(islice(again, min(LINES_A_FRAME, count + 1 - first))):
         headers = [
             (records.SOURCE, b"trades"),
             (records.SEQ, str(first).encode()),

@@ -37,7 +37,7 @@ class Pace:
     def __init__(self, count: int) -> None:
         self._count = count
         self._done = 0
-        self._marks: list[tuple[int, float]] = []
+        self._marks = [(0, perf_counter())]
         self._read = 0
         self._start: int | None = None
         self._failure: BaseException | None = None
@@ -73,9 +73,8 @@ class Pace:
                 raise self._failure
             assert ended, f"{self._done} of {self._count} rows after {PATIENCE_S:g} s"
             assert self._done == self._count, f"{self._done} rows of {self._count}"
-            start_at = self._start
-            assert start_at is not None
-            assert start_at < self._count, "a micro-batch after the first part"
+            # If one micro-batch has the rest, all of it counts.
+            start_at = self._start if self._start and self._start < self._count else 0
             rows, start = next(mark for mark in self._marks if mark[0] >= start_at)
             return (self._marks[-1][1] - start) / (self._done - rows) * self._count
 
