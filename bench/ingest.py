@@ -33,6 +33,7 @@ from bench.harness import Figures, Result, Setup, Times, Trial, in_turns_per, ti
 from bench.ingest_engine import Engine
 from bench.ingest_kills import Work
 from bench.ingest_latency import latencies_ms, percentile
+from headrace import config
 from headrace.crash import Point
 
 RATES = (1_000, 10_000)
@@ -60,7 +61,7 @@ def sizes(setup: Setup) -> Sizes:
     return Sizes(
         lines=setup.size(full=6_000_000, quick=1_000_000),
         killed=setup.size(full=20_000, quick=3_000),
-        documents=setup.size(full=500_000, quick=60_000),
+        documents=setup.size(full=1_000_000, quick=60_000),
         waited_for=setup.size(full=10_000, quick=1_000),
         file_lines=setup.size(full=5_000_000, quick=500_000),
         latency_s=max(1.0, (3.0 if setup.quick else 30.0) * min(setup.scale, 1.0)),
@@ -150,7 +151,9 @@ def measured(engine: Engine, work: Work, size: Sizes) -> tuple[Figures, Figures]
         )
 
     tenth = size.documents // TENFOLD
-    with engine.running():
+    # The smaller input is to be several micro-batches, or it would need less memory than one.
+    at_once = min(config.Engine().read_tuples_max, max(1, tenth // 2))
+    with engine.running(engine__read_tuples_max=str(at_once)):
         engine.until_ready()
         until_there(size.killed)
         ours = ingest_kills.harm(work._replace(url=engine.warehouse_url), kept)

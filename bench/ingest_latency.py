@@ -52,7 +52,7 @@ def latencies_ms(
 
         engine.until(all_are_seen, "done with all tuples", every_s=LOOK_EVERY_S)
     assert producer.returncode == 0
-    return sorted(_latencies(looks, began, rate, range(round(count * WARM_SHARE), count)))
+    return sorted(latencies_of(looks, began, rate, range(round(count * WARM_SHARE), count)))
 
 
 def percentile(sorted_values: list[float], share: float) -> float:
@@ -60,9 +60,10 @@ def percentile(sorted_values: list[float], share: float) -> float:
     return sorted_values[ceil(share * len(sorted_values)) - 1]
 
 
-def _latencies(
+def latencies_of(
     looks: dict[int, list[Look]], began: float, rate: int, numbers: range
 ) -> list[float]:
+    """Tell for tuples when they were first seen committed, after they were due."""
     found = []
     ends = {lane: [done for _, done in seen] for lane, seen in looks.items()}
     for number in numbers:

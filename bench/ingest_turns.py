@@ -37,7 +37,8 @@ class Pace:
     def __init__(self, count: int) -> None:
         self._count = count
         self._done = 0
-        self._marks = [(0, perf_counter())]
+        self.marks = [(0, perf_counter())]
+        """How many rows were done at which moment."""
         self._read = 0
         self._start: int | None = None
         self._failure: BaseException | None = None
@@ -54,7 +55,7 @@ class Pace:
         """Say that so many more are done."""
         with self._changed:
             self._done += rows
-            self._marks.append((self._done, perf_counter()))
+            self.marks.append((self._done, perf_counter()))
             self._changed.notify()
 
     def fail(self, error: BaseException) -> None:
@@ -75,8 +76,8 @@ class Pace:
             assert self._done == self._count, f"{self._done} rows of {self._count}"
             # If one micro-batch has the rest, all of it counts.
             start_at = self._start if self._start and self._start < self._count else 0
-            rows, start = next(mark for mark in self._marks if mark[0] >= start_at)
-            return (self._marks[-1][1] - start) / (self._done - rows) * self._count
+            rows, start = next(mark for mark in self.marks if mark[0] >= start_at)
+            return (self.marks[-1][1] - start) / (self._done - rows) * self._count
 
 
 def bare(

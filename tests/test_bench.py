@@ -8,8 +8,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from bench import __main__ as command
-from bench import postgres, voter, voter_calls, voter_sql
+from bench import ingest_table, postgres, voter, voter_calls, voter_sql
 from bench.harness import DATA, Setup, Times, in_turns
+from bench.ingest_latency import latencies_of, percentile
+from bench.ingest_turns import Pace
 from bench.voter_bare import BareVoter
 from bench.voter_postgres import PIPELINED, WAITING
 from bench.voter_show import votes
@@ -49,13 +51,50 @@ def test_an_experiment_reports_flat_figures_of_ours_and_of_peers(name: str, tmp_
     assert report["peers"]
     for figures in (report["figures"], report["ratios"], *report["peers"].values()):
         assert figures
-        assert all(isinstance(value, float) and value > 0 for value in figures.values())
+        assert all(isinstance(value, float) for value in figures.values())
+        # None is 0 but the harm of a kill, which may do none.
+        assert all(value > 0 or key.startswith("rows_") for key, value in figures.items())
     assert set(report["spread"]) == set(report["ratios"])
     assert report["settings"]["quick"] is True
     assert report["machine"]["fsync_per_s"] > 0
     assert str(tmp_path) not in json.dumps(report)
     assert [path.name for path in (tmp_path / DATA).iterdir()] == [".gitignore"]
     assert name in command.table(report)
+
+
+def test_the_peers_of_ingest_are_one_table_with_their_harm() -> None:
+    harm = {"rows_per_s": 1234.0, "rows_lost": 0.0, "rows_doubled": 500.0}
+    lines = ingest_table.table({"peers": dict.fromkeys(ingest_table.NAMES, harm)}).splitlines()
+    assert len(lines) == 2 + len(ingest_table.NAMES)
+    assert lines[2] == "| Headrace | 1,234 | 0 | 500 |"
+
+
+def test_a_pace_counts_from_the_end_of_a_micro_batch_on() -> None:
+    pace = Pace(100)
+    for rows in (10, 30, 60):
+        pace.read(rows)
+    for rows in (10, 15, 15, 30, 30):
+        pace.add(rows)
+    (_, start), (_, end) = pace.marks[3], pace.marks[-1]
+    assert pace.seconds() == pytest.approx((end - start) / 60 * 100)
+
+
+def test_a_pace_tells_what_went_wrong() -> None:
+    pace = Pace(1)
+    pace.fail(ValueError("no broker"))
+    with pytest.raises(ValueError, match="no broker"):
+        pace.seconds()
+
+
+def test_a_percentile_is_a_value_that_so_many_do_not_exceed() -> None:
+    assert percentile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.0
+    assert percentile([1.0, 2.0, 3.0, 4.0], 0.99) == 4.0
+
+
+def test_a_latency_is_counted_from_when_a_tuple_was_due() -> None:
+    looks = {0: [(10.0, 0), (10.5, 1), (11.0, 2)], 1: [(10.0, 0), (11.0, 2)]}
+    found = latencies_of(looks, began=10.0, rate=10, numbers=range(4))
+    assert found == pytest.approx([500.0, 900.0, 800.0, 700.0])
 
 
 @pytest.mark.parametrize(("durability", "group"), [("strong", 64), ("weak", 1)])
