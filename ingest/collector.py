@@ -32,6 +32,8 @@ from ingest.source import STANDARD_INPUT
 
 OPEN_MAX = 32
 """Files that are read in turn; followed ones are all open."""
+ASK_MS = 3_000
+"""How long a broker has to answer before the user is told that it does not."""
 KEEP_EVERY_S = 1.0
 FOLLOW_EVERY_S = 0.2
 
@@ -86,10 +88,6 @@ def collect(
     kept up to date, also when it raises.
     """
     broker = broker or config.broker
-    topic = topics.ensure(broker, stream)
-    declared = stream.wire.partitions or config.broker.topic_partitions
-    _check_partitions(topic, declared, partition)
-    key = key_of(stream) if isinstance(stream.wire.route, str) else None
     sender: Sender[Bookmark] = Sender(
         partial(Producer, client_options(broker)),
         stream.topic,
@@ -97,6 +95,10 @@ def collect(
         tell=tell,
         clock=clock,
     )
+    topic = sender.answered(partial(topics.ensure, broker, stream, ASK_MS))
+    declared = stream.wire.partitions or config.broker.topic_partitions
+    _check_partitions(topic, declared, partition)
+    key = key_of(stream) if isinstance(stream.wire.route, str) else None
     collector = Collector(
         stream,
         sender,

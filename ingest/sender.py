@@ -36,6 +36,7 @@ SILENT_S = 3.0
 TELL_EVERY_S = 5.0
 
 Place = TypeVar("Place")
+Answer = TypeVar("Answer")
 
 
 class Connect(Protocol):
@@ -196,32 +197,36 @@ class Sender(Generic[Place]):
             self._tell(f"sending to {self._topic} failed, and begins again: {_said(failure)}")
             with self._state:  # what fails each time is not tried without a pause
                 self._state.wait(LOOK_EVERY_S)
-        producer = self._connected()
+        producer = self.answered(self._connect)
         with self._state:
             self._producer, self._failure = producer, None
             portions = list(self._portions)
         for portion in portions:
             self._hand_over(portion)
 
-    def _connected(self) -> Producer:
+    def answered(self, ask: Callable[[], Answer]) -> Answer:
+        """Give what the broker answers; wait for one that is away, as for what is sent."""
         began = self._clock.monotonic()
         while True:
             try:
-                return self._connect()
-            except PERMANENT as error:
-                raise HeadraceError(
-                    f"the broker does not let us in: {_said(error)}",
-                    hint="Look at section broker of the configuration: protocol, username, files.",
-                ) from error
-            except KafkaError:
+                return ask()
+            except (KafkaError, NotRunning) as error:
+                refusal = error.__cause__ if isinstance(error, NotRunning) else error
+                if isinstance(refusal, PERMANENT):
+                    raise HeadraceError(
+                        f"the broker does not let us in: {_said(refusal)}",
+                        hint="Look at section broker of the configuration: protocol, username, "
+                        "files.",
+                    ) from error
                 since = self._heard if self._portions else began
-                self._complain(max(SILENT_S, self._clock.monotonic() - since))
+                self._complain(max(SILENT_S, self._clock.monotonic() - since), error)
                 with self._state:
                     self._state.wait(LOOK_EVERY_S)
 
-    def _complain(self, silent_s: float) -> None:
+    def _complain(self, silent_s: float, error: Exception | None = None) -> None:
         """Say that the broker is away, at once and now and then, to the limit; or is back."""
         now = self._clock.monotonic()
+        what = error.what if isinstance(error, NotRunning) else "the broker does not answer"
         if silent_s >= self._wait_s:
             raise NotRunning(
                 f"the broker has acknowledged nothing of {self._topic} for {silent_s:.0f} s",
@@ -230,14 +235,12 @@ class Sender(Generic[Place]):
         if silent_s >= SILENT_S:
             if not self._is_away or now - self._told >= TELL_EVERY_S:
                 self._told = now
-                self._tell(
-                    f"the broker does not answer: waiting, {silent_s:.0f} s of {self._wait_s:.0f}"
-                )
+                self._tell(f"{what}: waiting, {silent_s:.0f} s of {self._wait_s:.0f}")
             self._is_away = True
         elif self._is_away:
             self._is_away = False
             self._tell("the broker answers again")
 
 
-def _said(error: Exception | None) -> str:
+def _said(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error}" if error is not None else ""

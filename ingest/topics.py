@@ -98,13 +98,13 @@ class Topic:
     """The offsets that each partition holds."""
 
 
-def ensure(broker: Broker, stream: Stream) -> Topic:
+def ensure(broker: Broker, stream: Stream, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Topic:
     """Create a stream's topic as it is declared, unless it is there; describe it.
 
     One that is there is not changed: what differs is said.
     """
     name, wire = stream.topic, stream.wire
-    with admin(broker) as client:
+    with admin(broker, timeout_ms) as client:
         if name in client.list_topics():
             topic = _described(client, name)
             _compare(client, stream, topic)

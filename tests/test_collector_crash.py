@@ -1,5 +1,6 @@
 """The collector killed, doubled, interrupted, and with a broker that is away: nothing is lost."""
 
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ import pytest
 from alone import Alone, a_broker, data_folder
 from collecting import Landed, Place, line, place
 from waiting import until
+
+from headrace.errors import Exit
 
 TUPLES = 100_000
 
@@ -78,6 +81,11 @@ def test_a_collector_that_is_killed_again_and_again_loses_nothing(
     assert "; 1 of 1 files had been sent before" in out
 
 
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
 def _has(at: Place, more_than: int) -> bool:
     try:
         return at.count() > more_than
@@ -120,6 +128,31 @@ def test_a_broker_that_is_frozen_and_one_that_dies_are_waited_for_and_said_to_be
     check(at.landed(), 2 * TUPLES)
 
 
+def test_a_broker_that_is_away_at_the_start_is_waited_for_and_said_to_be(
+    kafka: Alone, tmp_path: Path
+) -> None:
+    at = place(tmp_path, "late", kafka.address)
+    other = place(_made(tmp_path / "other"), "later", kafka.address)
+    kafka.kill()
+    files, finished = at.spawn(at.lines(10)), other.spawn("--finished")
+    said = [process.stderr.readline() for process in (files, finished) if process.stderr]
+    kafka.start()
+    for process, first in zip((files, finished), said, strict=True):
+        _, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error.decode()
+        assert re.match(rb"the broker at \S+ does not answer: .*: waiting, \d+ s of 300", first)
+        assert b"the broker answers again" in error
+    check(at.landed(), 10)
+    assert [record.headers for record in other.landed()] == [{"finished": "1"}] * 2
+
+
+def test_a_broker_that_is_never_there_is_given_up_at_the_limit(tmp_path: Path) -> None:
+    at = place(tmp_path, "nowhere", "127.0.0.1:1")
+    code, _, error = run(at, at.lines(1), collect__wait_s="4")
+    assert code == Exit.NOT_RUNNING
+    assert "the broker has acknowledged nothing of nowhere.lines for" in error
+
+
 def test_a_broker_that_stays_away_is_given_up_at_the_limit_and_it_goes_on_later(
     kafka: Alone, tmp_path: Path
 ) -> None:
@@ -134,7 +167,7 @@ def test_a_broker_that_stays_away_is_given_up_at_the_limit_and_it_goes_on_later(
         _, error = process.communicate(timeout=60)
     finally:
         kafka.thaw()
-    assert process.returncode == 3, error.decode()
+    assert process.returncode == Exit.NOT_RUNNING, error.decode()
     assert b"has acknowledged nothing of limited.lines for 5 s" in error
     assert b"tuples are safe in limited.lines" in error
     assert b"Run the same command again: it goes on there." in error
