@@ -86,7 +86,7 @@ class Engine:
         "", "on a cluster, the Python of the executors; empty: the engine's own path"
     )
     read_tuples_max: int = option(
-        50_000, "tuples that Spark reads of one stream at once, about at most", least=1
+        200_000, "tuples that Spark reads of one stream at once, about at most", least=1
     )
     read_mb_max: int = option(64, "size of what it reads at once, about at most", least=1)
     trigger_ms: int = option(100, "time between two looks at Kafka", least=0)

@@ -29,6 +29,10 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        # Otherwise each file of a checkpoint has a checksum beside it, and a process for its rights.
+        .config(
+            "spark.hadoop.fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs"
+        )
         .config("spark.scheduler.mode", "FAIR")  # each stream has a pool, and its share
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
