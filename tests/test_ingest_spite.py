@@ -1,0 +1,187 @@
+"""Ingest in spite of everything: what would be lost, counted twice, or stop for no reason."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from alone import Alone, a_broker, data_folder
+from collecting import Place, line, place
+from cutting import CLOSE, Bench, log_of
+from flows import EXAMPLE
+
+from api.streams import Streams
+from etl_procs import Dataflow, Stream, by_count, by_interval, by_punctuation, loader
+from etl_procs.batch import ARRIVAL, LAST, place_of
+from etl_procs.rules import Late
+from etl_procs.sources import KEPT_MAX, NONE, Seen, Sources
+from etl_procs.wire import Clean, Format, Mean, Wire, delimited, fixed_width, xml
+from headrace import config
+from headrace.cli import lags, main
+from headrace.config import Broker
+from headrace.errors import Exit, HeadraceError
+from ingest.batcher import refuse_lost
+from ingest.cleaning import Cleaner, key_of
+from ingest.collector import collect
+from ingest.framing import Framing
+from ingest.posting import Posting
+from ingest.runs import Run
+from ingest.topics import Topic
+from starlette.exceptions import HTTPException
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
+    with a_broker(data_folder(tmp_path_factory.mktemp("broker") / "home")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def at(kafka: Alone, tmp_path: Path, request: pytest.FixtureRequest) -> Place:
+    return place(tmp_path, f"s{abs(hash(request.node.name)) % 10**9}", kafka.address)
+
+
+def stream(columns: str = "n INTEGER, k TEXT, x REAL", **wire: object) -> Stream:
+    made = Wire(**wire)  # type: ignore[arg-type]
+    return Dataflow("f").stream("s", columns, batches=by_count(1), wire=made)
+
+
+# Cutting.
+
+
+@pytest.mark.parametrize(
+    ("late", "expected"), [(Late.NEXT, ["0:2 0:3"]), (Late.DEAD, ["?0:2 ?0:3"])]
+)
+def test_what_comes_after_the_end_of_its_partition_opens_no_interval_that_was_passed(
+    late: Late, expected: list[str]
+) -> None:
+    rule = by_interval("at", 10, late=late)
+    first, then = log_of("5 .", "5 205 305"), log_of("_ _ 75 95 .", "")
+    bench = Bench(rule, partitions=2).add(first)
+    cuts = bench.cuts()
+    assert [cut.epoch for cut in cuts] == [0, 20]
+    more = bench.add(then).cuts()
+    again = Bench(rule, partitions=2, after=cuts).add(log_of("_ .", "_ _ 305")).add(then).cuts()
+    assert [cut.names for cut in again] == [cut.names for cut in more]
+    assert [" ".join(cut.text) for cut in more] == expected
+    assert [cut.epoch for cut in more] == [21]
+
+
+def test_a_partition_that_was_finished_for_long_may_end_the_batch_where_all_are() -> None:
+    bench = Bench(by_punctuation(), partitions=2, rows_max=10**6)
+    bench.add(log_of("1 .", "|5000 |10000 |15000"))
+    assert len(bench.cuts()) == 15_000
+    bench.add(log_of("_ _ 7 |15001", "_ _ _ 9 |15001"))
+    assert [cut.names for cut in bench.cuts()] == [["0:2", "1:3"]]
+    assert bench.intake.waiting_batches() == {"a": 0}
+
+
+def test_what_comes_after_a_batch_was_closed_by_force_and_the_end_is_not_late() -> None:
+    rule = by_interval("at", 10, timeout_s=5, on_timeout=CLOSE, late=Late.DEAD)
+    bench = Bench(rule, partitions=2).add(log_of("5", "")).wait(6)
+    assert bench.names() == ["0:0"]
+    bench.add(log_of("_ . 15", "_ 15 25")).wait(10)
+    assert bench.names()[0] == "0:2 1:1"
+
+
+def test_sources_that_wait_for_their_commit_are_not_looked_up_for_each_new_one() -> None:
+    count, asked = 3 * KEPT_MAX, 0
+
+    def known(_partition: int, _source: str) -> Seen:
+        nonlocal asked
+        asked += 1
+        return NONE
+
+    names = [f"device {n}" for n in range(count)]
+    values = [[0] * count, range(count), None, None, None, names, [1] * count]
+    columns = [
+        pa.nulls(count, field.type) if given is None else pa.array(given, field.type)
+        for field, given in zip(ARRIVAL, values, strict=True)
+    ]
+    sources = Sources(known)
+    for start in range(0, count, 1_000):
+        assert len(sources.fresh(pa.table(columns, schema=ARRIVAL).slice(start, 1_000))) == 1_000
+        if asked > 10 * count:
+            break
+    assert asked <= 10 * count
+
+
+# Positions that stay at the mark of a finished partition.
+
+AT_THE_MARK = place_of(9, LAST)
+
+
+def test_a_mark_that_stays_ahead_of_the_position_is_no_lag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = config.load({"home": str(tmp_path), "flows": str(EXAMPLE)}, environment={}).config
+    flow = loader.load([EXAMPLE])["leaderboard"]
+    monkeypatch.setattr("ingest.topics.held", lambda *_: {0: range(10)})
+    monkeypatch.setattr(lags, "_of_each", lambda *_: [{0: AT_THE_MARK}])
+    monkeypatch.setattr(lags, "STUCK_S", 0.1)
+    assert lags.tuples(loaded, Broker()) == 0
+    lags.until_taken(loaded, flow, flow.streams["votes"], Broker())
+
+
+def test_a_mark_that_was_deleted_is_no_record_that_was_lost() -> None:
+    topic = Topic("t", "id", {0: range(10, 10)})
+    refuse_lost(topic, {0: AT_THE_MARK})
+    with pytest.raises(HeadraceError, match="1 records of t.0., from offset 9 on, were deleted"):
+        refuse_lost(topic, {0: place_of(9, 5)})
+
+
+# The collector, and posts.
+
+POISON = [rb'{"n": 1, "k": "\ud800"}', rb'{"\ud800": 1}', b'{"n": 1e99999999999999999999}']
+
+
+@pytest.mark.parametrize("raw", POISON)
+def test_a_tuple_that_cannot_be_read_stops_nobody(raw: bytes) -> None:
+    for clean in (Clean(drop=("x",)), Clean(smooth=(Mean("x", last=2),))):
+        assert Cleaner(stream(clean=clean)).clean([raw])[0].startswith(b"{")
+    for route in ("n", "k", "x"):
+        routed = stream(route=route)
+        (record,) = Framing(routed.wire, 2, key_of(routed)).records("a", Run(1, [raw], 1))
+        assert (record.value, record.key in (None, b"1")) == (raw, True)
+
+
+LARGE = b"x" * (9 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("format", "type_", "body"),
+    [
+        (delimited(","), "text/csv", b"1,a\n2,%b\n"),
+        (delimited(",", quote='"'), "text/csv", b"1,a\n2,%b\n"),
+        (fixed_width(3, 100), "text/plain", b"1  a\n2  %b\n"),
+        (xml("r"), "text/xml", b"<d><r><n>1</n><k>%b</k></r></d>"),
+    ],
+)
+def test_of_a_large_tuple_that_is_posted_no_beginning_is_taken(
+    format: Format, type_: str, body: bytes
+) -> None:
+    streams = Streams({}, Posting(Broker))
+    with pytest.raises(HTTPException, match="a tuple is larger than"):
+        streams.post(stream("n INTEGER, k TEXT", format=format), type_, body % LARGE, "", 1)
+
+
+def test_one_name_for_a_folder_of_files_is_refused(
+    at: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = at.folder / "incoming"
+    folder.mkdir()
+    at.lines(3, "incoming/a", 1)
+    at.lines(3, "incoming/b", 11)
+    assert main(["produce", "lines", str(folder), "--source", "me", *at.flags()]) != Exit.OK
+    assert "me names one source, and there are 2 files" in capsys.readouterr().err
+    assert at.landed() == []
+
+
+def test_a_file_that_was_appended_to_is_not_sent_twice(at: Place) -> None:
+    path = at.lines(3)
+    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    with path.open("a") as file:
+        file.write(line(4) + "\n")
+    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    sent = [raw for record in at.landed() for _, raw in record.tuples]
+    assert sorted(sent) == [line(n).encode() for n in range(1, 5)]
