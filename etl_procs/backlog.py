@@ -195,8 +195,11 @@ class Backlog(ABC):
         if self._sizes.pop(epoch, None) is not None and self.ready:
             self.ready -= 1
         if self.lowest <= epoch < UNKNOWN:  # closed by force
+            self._open -= {lane for lane, at in self.reached.items() if at <= epoch}
             self.reached = {lane: max(at, epoch + 1) for lane, at in self.reached.items()}
             self.lowest = epoch + 1
+        if self._resumes and epoch < UNKNOWN:  # as at a start after this round
+            self._resumes = {lane: max(at, epoch + 1) for lane, at in self._resumes.items()}
         return Input(
             batch_of(self.stream, id, pieces, filled),
             pa.concat_tables(bad) if bad else None,
