@@ -69,6 +69,7 @@ class Sources:
     def __init__(self, known: Callable[[int, str], Seen]) -> None:
         self._known = known
         self._seen: dict[tuple[int, str], Seen] = {}
+        self._full = KEPT_MAX
 
     def fresh(self, records: pa.Table) -> pa.Table:
         """Leave out what was seen before, and take note of the rest."""
@@ -97,8 +98,10 @@ class Sources:
         return [*((row, row + 1) for row in rows), (start + above - run.first, end)]
 
     def _let_go(self) -> None:
-        if len(self._seen) >= KEPT_MAX:
+        if len(self._seen) >= self._full:
             self._seen = {key: s for key, s in self._seen.items() if self._known(*key) != s}
+            # Or those that are not committed yet would be looked up again for each new one.
+            self._full = max(KEPT_MAX, 2 * len(self._seen))
 
 
 class Numbers:
