@@ -35,6 +35,8 @@ INTEGER = re.compile(r"[+-]?[0-9]+")
 INTEGER_MAX = 1_000
 """Characters, with zeros before the number."""
 REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half a pair, which JSON can escape and no text has: it does not decode."""
 UNREADABLE = b"\xff"
 """Put after a delimited tuple that has not the fields that its source promised, and whose fields
 might be taken for others: no UTF-8 has it, so it does not decode."""
@@ -106,7 +108,7 @@ class Cleaner:
         try:
             pieces = self._layout.read(raw.decode())
             return self._sent(self._layout, raw, pieces)
-        except (Unreadable, UnicodeDecodeError):
+        except (Unreadable, UnicodeError):
             return raw + self._mark
 
     def _sent(self, layout: Layout, raw: bytes, pieces: Pieces) -> bytes:
@@ -240,7 +242,7 @@ def _decoded_text(type_: Type, value: Any, *, is_typed: bool) -> str | None:
     if value is None or isinstance(value, bool):
         return None
     if type_ is Type.TEXT:
-        return value if isinstance(value, str) else None
+        return value if isinstance(value, str) and not SURROGATE.search(value) else None
     if is_typed == isinstance(value, str):
         return None
     text = str(value).strip(" ")

@@ -6,7 +6,7 @@ A field is kept as its own piece of the text, so that what nobody changes stays 
 import json
 import re
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol
 
 from etl_procs.model import Stream
@@ -62,7 +62,7 @@ class JsonLayout:
         """Find the fields; or raise Unreadable."""
         try:
             return self._members(text)
-        except (ValueError, IndexError, RecursionError) as error:
+        except (ValueError, IndexError, RecursionError, InvalidOperation) as error:
             raise Unreadable from error
 
     def _members(self, text: str) -> Pieces:
