@@ -18,6 +18,7 @@ from api.values import dump
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Stream
 from etl_procs.wire import Avro, Json, Xml
+from headrace.errors import HeadraceError
 from ingest.posting import Posting
 from ingest.reading import scanner
 from ingest.records import SOURCE_BYTES_MAX, TUPLE_BYTES_MAX
@@ -72,10 +73,7 @@ class Streams:
         """Post the tuples of a body; give the answer."""
         raws = _tuples(stream, type_, body)
         if any(len(raw) > TUPLE_BYTES_MAX for raw in raws):
-            raise HTTPException(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"a tuple is larger than {TUPLE_BYTES_MAX} bytes",
-            )
+            _refuse_large()
         if seq + len(raws) - 1 > SEQ_MAX:
             _refuse(f"the tuples from number {seq} on have numbers above {SEQ_MAX}")
         posted = self._posting.post(stream, raws, source, seq)
@@ -154,7 +152,13 @@ def _tuples(stream: Stream, type_: str, body: bytes) -> list[bytes]:
     if type_ == DATUM:
         return [body]
     scans = scanner(stream.wire.format, START)
-    return [raw for runs in (scans.feed(body), scans.finish()) for run in runs for raw in run.raws]
+    try:
+        runs = [*scans.feed(body), *scans.finish()]
+    except HeadraceError as error:
+        _refuse(f"the body is no {type_} of tuples: {error.what}")
+    if any(run.oversize for run in runs):  # of which only the beginning is there
+        _refuse_large()
+    return [raw for run in runs for raw in run.raws]
 
 
 def _elements(body: bytes) -> list[bytes]:
@@ -203,6 +207,12 @@ def _skip(text: str, at: int) -> int:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
+
+
+def _refuse_large() -> Any:
+    raise HTTPException(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a tuple is larger than {TUPLE_BYTES_MAX} bytes"
+    )
 
 
 def _refuse(what: str) -> Any:
