@@ -256,6 +256,12 @@ class Collector:
         """Send all that there is; or, where it follows, all that there ever is."""
         while True:
             self._look_for(paths)
+            if source and len(self._known) > 1:
+                raise Refused(
+                    f"{source} names one source, and there are {len(self._known)} files",
+                    hint="Their numbers would be the same, and all but the first be taken for "
+                    "repeats. Send each by a command of its own, or leave --source out.",
+                )
             self._admit(source)
             turns = [self._turn() for _ in range(len(self._open))]
             self._keep_now_and_then()
