@@ -129,6 +129,14 @@ class Batcher:
 
     def wait(self) -> None:
         """Return when reading was stopped; raise what ended it otherwise."""
+        try:
+            self._wait()
+        except Exception as error:
+            if self._begin is not None:
+                raise
+            log.info("stopped reading %s, amid: %s", self._stream.topic, error)
+
+    def _wait(self) -> None:
         assert self._query is not None, "started"
         try:
             while self._begin is not None:

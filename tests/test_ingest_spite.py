@@ -6,28 +6,34 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from alone import Alone, a_broker, data_folder
-from collecting import Place, line, place
+from collecting import Place, place
 from cutting import CLOSE, Bench, log_of
 from flows import EXAMPLE
+from kafka import TopicPartition
+from live import Board, Parts
+from starlette.exceptions import HTTPException
+from trial import nothing
 
 from api.streams import Streams
 from etl_procs import Dataflow, Stream, by_count, by_interval, by_punctuation, loader
 from etl_procs.batch import ARRIVAL, LAST, place_of
+from etl_procs.core import Core, core_path
 from etl_procs.rules import Late
 from etl_procs.sources import KEPT_MAX, NONE, Seen, Sources
 from etl_procs.wire import Clean, Format, Mean, Wire, delimited, fixed_width, xml
 from headrace import config
 from headrace.cli import lags, main
+from headrace.clock import SystemClock
 from headrace.config import Broker
+from headrace.crash import CrashPoints
 from headrace.errors import Exit, HeadraceError
-from ingest.batcher import refuse_lost
+from ingest import topics
+from ingest.batcher import Batcher, refuse_lost
 from ingest.cleaning import Cleaner, key_of
-from ingest.collector import collect
 from ingest.framing import Framing
 from ingest.posting import Posting
 from ingest.runs import Run
 from ingest.topics import Topic
-from starlette.exceptions import HTTPException
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +132,59 @@ def test_a_mark_that_stays_ahead_of_the_position_is_no_lag(
 def test_a_mark_that_was_deleted_is_no_record_that_was_lost() -> None:
     topic = Topic("t", "id", {0: range(10, 10)})
     refuse_lost(topic, {0: AT_THE_MARK})
-    with pytest.raises(HeadraceError, match="1 records of t.0., from offset 9 on, were deleted"):
+    with pytest.raises(HeadraceError, match=r"1 records of t\[0\], from offset 9 on, were deleted"):
         refuse_lost(topic, {0: place_of(9, 5)})
+
+
+def test_what_is_deleted_before_the_first_batch_of_a_partition_is_missed(
+    tmp_path: Path,
+) -> None:
+    settings = config.load(environment={}).config.core
+    core_path(tmp_path).parent.mkdir()
+    core = Core(core_path(tmp_path), settings=settings, clock=SystemClock(), crash=CrashPoints())
+    flow = Dataflow("f")
+    votes = flow.stream("s", "n INTEGER", batches=by_count(2))
+    flow.procedure(takes=votes)(nothing)
+    core.prepare([flow])
+    core.claim("f", "s", "id", {0: 5, 1: 0})
+    core.claim("f", "s", "id", {0: 7, 1: 3})  # at the next start
+    positions = core.positions(votes)
+    core.close()
+    refuse_lost(Topic("f.s", "id", {0: range(5, 9), 1: range(9)}), positions)
+    for partitions in ({0: range(7, 9), 1: range(9)}, {0: range(5, 9), 1: range(3, 9)}):
+        with pytest.raises(HeadraceError, match="were deleted before they were read"):
+            refuse_lost(Topic("f.s", "id", partitions), positions)
+
+
+def test_an_engine_that_never_took_a_tuple_misses_those_that_were_deleted(
+    running: Parts, tmp_path: Path
+) -> None:
+    board = Board(running, tmp_path, f"s{abs(hash(str(tmp_path))) % 10**8}")
+    with board.engine() as engine:
+        board.until_ready(engine)
+    board.vote([(f"{n:05}", 1) for n in range(10)])
+    held = topics.held(board.parts.broker, board.topic)
+    with topics.admin(board.parts.broker) as client:
+        client.delete_records({TopicPartition(board.topic, p): o.stop for p, o in held.items()})
+    board.vote([("99999", 1)])
+    with board.engine() as engine:
+        assert board.until_dead(engine) == Exit.FAILED
+    assert "were deleted before they were read" in board.log()
+    assert board.arrived() == []
+
+
+def test_what_a_stop_breaks_off_is_no_failure() -> None:
+    batcher = Batcher(None, stream(), config.load(environment={}).config)  # type: ignore[arg-type]
+
+    class Query:
+        def stop(self) -> None: ...
+
+        def awaitTermination(self, _timeout_s: float) -> bool:  # noqa: N802 - Spark's name
+            batcher.stop()
+            raise RuntimeError("NetworkSelector closed!")  # as the watch of the topic does then
+
+    batcher._query, batcher._begin = Query(), lambda: None  # type: ignore[assignment]
+    batcher.wait()
 
 
 # The collector, and posts.
@@ -175,13 +232,3 @@ def test_one_name_for_a_folder_of_files_is_refused(
     assert main(["produce", "lines", str(folder), "--source", "me", *at.flags()]) != Exit.OK
     assert "me names one source, and there are 2 files" in capsys.readouterr().err
     assert at.landed() == []
-
-
-def test_a_file_that_was_appended_to_is_not_sent_twice(at: Place) -> None:
-    path = at.lines(3)
-    collect(at.config, at.stream, [str(path)], broker=at.broker)
-    with path.open("a") as file:
-        file.write(line(4) + "\n")
-    collect(at.config, at.stream, [str(path)], broker=at.broker)
-    sent = [raw for record in at.landed() for _, raw in record.tuples]
-    assert sorted(sent) == [line(n).encode() for n in range(1, 5)]
