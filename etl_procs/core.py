@@ -90,10 +90,14 @@ class Core:
         self._plans.update(plans)
         return said
 
-    def claim(self, dataflow: str, stream: str, topic_id: str) -> None:
-        """Make sure that a stream's topic is the one that was read before."""
+    def claim(
+        self, dataflow: str, stream: str, topic_id: str, begins: Mapping[int, int] | None = None
+    ) -> None:
+        """Make sure that a stream's topic is the one that was read before; if none was, it is read
+        from where its partitions begin now.
+        """
         with self._lock, self._store.commit(Write.OPEN) as connection:
-            ledger.claim(connection, dataflow, stream, topic_id)
+            ledger.claim(connection, dataflow, stream, topic_id, begins or {})
 
     def positions(self, stream: Stream) -> dict[int, int]:
         """Tell the next offset of each partition of a stream's topic."""

@@ -208,10 +208,22 @@ def keep_epoch(connection: sqlite3.Connection, dataflow: str, rule: str) -> list
     return [f"dataflow {dataflow} is cut by {kind}, and no more by {old_kind}: it counts anew"]
 
 
-def claim(connection: sqlite3.Connection, dataflow: str, stream: str, topic_id: str) -> None:
-    """Bind a stream's positions to the topic that they were read from, or refuse another one."""
+def claim(
+    connection: sqlite3.Connection,
+    dataflow: str,
+    stream: str,
+    topic_id: str,
+    begins: Mapping[int, int],
+) -> None:
+    """Bind a stream's positions to the topic that they were read from, or refuse another one.
+
+    A topic that is new here is read from where it `begins`: what is deleted from then on before it
+    was read is missed. Without a position, that is the offset 0.
+    """
     of = {"dataflow": dataflow, "stream": stream}
-    connection.execute(CLAIM, {**of, "id": topic_id})
+    if connection.execute(CLAIM, {**of, "id": topic_id}).rowcount:
+        places = {partition: place_of(offset, 0) for partition, offset in begins.items() if offset}
+        move_positions(connection, dataflow, {stream: places})
     (claimed,) = connection.execute(CLAIMED, of).fetchone()
     if claimed != topic_id:
         raise CoreError(

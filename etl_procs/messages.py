@@ -14,6 +14,8 @@ class Topic(NamedTuple):
 
     id: str
     partitions: tuple[int, ...]
+    begins: tuple[tuple[int, int], ...] = ()
+    """Partitions and the first offset that each holds now."""
 
 
 class Start(NamedTuple):

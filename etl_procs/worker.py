@@ -118,7 +118,8 @@ class Worker:
         positions = {}
         for name, flow in self._dataflows.items():
             for stream in flow.borders:
-                self._core.claim(name, stream.name, topics[name][stream.name].id)
+                topic = topics[name][stream.name]
+                self._core.claim(name, stream.name, topic.id, dict(topic.begins))
                 positions[name, stream.name] = self._core.positions(stream)
             self._core.open(name, {s: topic.partitions for s, topic in topics[name].items()})
         return positions

@@ -165,7 +165,8 @@ class Batcher:
 
 def refuse_lost(topic: topics.Topic, positions: Mapping[int, int]) -> None:
     """Refuse to read on where the log no longer holds what was not read, or what was."""
-    for partition, place in positions.items():
+    # Where nothing was read yet, reading is to begin at 0; or the claim of the topic says where.
+    for partition, place in {**dict.fromkeys(topic.partitions, 0), **positions}.items():
         # The position of a partition that is finished stays at the mark, which has the last index:
         # it may be deleted, for it was read.
         position = offset_of(place + 1)

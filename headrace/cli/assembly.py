@@ -87,7 +87,7 @@ class Engine:
             topics_of = self._topics()
             positions = self._partitions.open(
                 {
-                    name: {s: Topic(topic.id, tuple(topic.partitions)) for s, topic in of.items()}
+                    name: {s: _as_told(topic) for s, topic in of.items()}
                     for name, of in topics_of.items()
                 }
             )
@@ -173,6 +173,12 @@ class Engine:
                 committed.dead_tuples,
                 committed.staged,
             )
+
+
+def _as_told(topic: topics.Topic) -> Topic:
+    """Say of a topic what the core has to know."""
+    begins = tuple((partition, held.start) for partition, held in topic.partitions.items())
+    return Topic(topic.id, tuple(topic.partitions), begins)
 
 
 def _stopped(what: str, stop: Callable[[], None]) -> None:
