@@ -101,7 +101,8 @@ async def _invalid(request: Request, error: RequestValidationError) -> Response:
         for one in error.errors()
     ]
     detail = "; ".join(f"{one['at']}: {one['what']}" for one in found)
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+    type_ = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if type_ != JSON and all(one["at"].startswith("body") for one in found):
         detail = f"the body is not said to be JSON: send the header 'Content-Type: {JSON}'"
     return problem(
         HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -105,6 +105,11 @@ class Dataflow:
         (format_,) = things(of, "is written as", [wire], Wire | Format)
         how = format_ if isinstance(format_, Wire) else Wire(format_)
         how.check(of, parsed)
+        if batches is None and (order or how != DEFAULT_WIRE):
+            raise DefinitionError(
+                f"{of} has {'an order' if order else 'a wire'}, and no rule for its batches",
+                hint="Give it a rule if it comes from outside; what a procedure gives has neither.",
+            )
         made = Stream(self.name, name, parsed, batches, key, order, how)
         self.streams[name] = made
         return made

@@ -53,6 +53,10 @@ class Delimited:
             _refuse(f"delimited: the separator is {self.separator!r}", "Give 1 to 8 characters.")
         if not isinstance(self.quote, str) or len(self.quote.encode()) > 1:
             _refuse(f"delimited: the quote is {self.quote!r}", "Give one ASCII character; or none.")
+        if self.null is not None and not (
+            isinstance(self.null, str) and self.separator not in self.null
+        ):
+            _refuse(f"delimited: null is {self.null!r}", "Give the text of a field; or None.")
         if set(self.separator + self.quote) & set("\r\n\0\x1e") or self.quote in (
             *self.separator,
             "\\",
@@ -96,6 +100,8 @@ class Xml:
         object.__setattr__(self, "record", record)
         object.__setattr__(self, "paths", paths)
         for path in (record, *paths.values()):
+            if not isinstance(path, str):
+                _refuse(f"xml: {path!r} is no path", "Write it as in Customer/Name or @id.")
             *elements, last = path.split("/")
             names = [*elements, last.removeprefix("@") if path is not record else last]
             if not all(_is_xml_name(name) for name in names):
@@ -257,6 +263,7 @@ class Wire:
 
     def check(self, of: str, columns: Columns) -> None:
         """Refuse what does not fit the columns of a stream."""
+        self._check_kinds(of)
         types = {column.name: column.type for column in columns.columns}
         for what, name, type_ in [
             ("keeps unknown fields", self.unknown, Type.TEXT),
@@ -270,9 +277,6 @@ class Wire:
                 )
         if isinstance(self.route, str) and self.route not in types:
             _refuse(f"{of} is routed by {self.route}, which is no column of it", "Name one.")
-        for name, number in (("partitions", self.partitions), ("retention_h", self.retention_h)):
-            if number is not None and not 0 < number <= (PARTITIONS_MAX if name[0] == "p" else 1e9):
-                _refuse(f"{of}: {name} is {number!r}", "Give a number above 0.")
         written = [name for name in columns.names if name not in (self.time, self.unknown)]
         if isinstance(self.format, FixedWidth):
             given = sum(width > 0 for width in self.format.widths)
@@ -285,6 +289,34 @@ class Wire:
         if isinstance(self.format, Xml) and self.format.paths.keys() - types.keys():
             lost = ", ".join(self.format.paths.keys() - types.keys())
             _refuse(f"{of} has paths for {lost}, which are no columns of it", "Leave them out.")
+
+    def _check_kinds(self, of: str) -> None:
+        partitions, hours, route = self.partitions, self.retention_h, self.route
+        for what, fits, hint in [
+            ("format", isinstance(self.format, Format), "Give one: delimited(...), say."),
+            ("unknown", isinstance(self.unknown, Unknown | str), "Give Unknown.REJECT, say."),
+            ("time", isinstance(self.time, str), "Name a column."),
+            (
+                "route",
+                isinstance(route, Route | str)
+                or (type(route) is int and 0 <= route < (partitions or PARTITIONS_MAX)),
+                "Give Route.SOURCE or Route.SPREAD, name a column, or one of the partitions.",
+            ),
+            ("clean", self.clean is None or isinstance(self.clean, Clean), "Give Clean(...)."),
+            (
+                "partitions",
+                partitions is None
+                or (type(partitions) is int and 1 <= partitions <= PARTITIONS_MAX),
+                f"Give a whole number from 1 to {PARTITIONS_MAX:,}.",
+            ),
+            (
+                "retention_h",
+                hours is None or (type(hours) in (int, float) and 0 < hours <= 1e9),
+                "Give hours, more than 0.",
+            ),
+        ]:
+            if not fits:
+                _refuse(f"{of}: {what} is {getattr(self, what)!r:.80}", hint)
 
 
 def _is_xml_name(name: str) -> bool:

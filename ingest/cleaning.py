@@ -85,12 +85,13 @@ class Cleaner:
                 raise Refused(
                     f"the source has no field {column.name}, which cannot be NULL: it has "
                     f"{', '.join(fields)}",
-                    hint="Nothing was sent. Name it by Clean(rename={...}), or mend the header.",
+                    hint="Nothing was sent of it. Name the field by Clean(rename={...}), or mend "
+                    "the header.",
                 )
         if len(set(fields)) < len(fields):
             raise Refused(
                 f"the source has a field twice: {', '.join(fields)}",
-                hint="Nothing was sent. Clean(rename={...}) makes two fields the same.",
+                hint="Nothing was sent of it. Clean(rename={...}) makes two fields the same.",
             )
         if stream.wire.unknown is not Unknown.IGNORE:
             order += [name for name in fields if name not in order]

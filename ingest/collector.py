@@ -28,7 +28,7 @@ from ingest.reading import Reader
 from ingest.runs import START, Bookmark, Run
 from ingest.security import client_options
 from ingest.sender import Sender
-from ingest.source import STANDARD_INPUT
+from ingest.source import STANDARD_INPUT, about
 
 OPEN_MAX = 32
 """Files that are read in turn; followed ones are all open."""
@@ -139,7 +139,8 @@ class _Whole:
         self.name = self._reader.name
         self.at = self.begun = bookmarks.read(self.name) if self.name else START
         self.is_done = False
-        self._cleaner = Cleaner(stream, self._reader.header)
+        with about(self._reader.source.path):
+            self._cleaner = Cleaner(stream, self._reader.header)
         # What smoothing gives depends on all that was before.
         self._runs = self._reader.runs(START if self._cleaner.needs_history else self.at)
 
@@ -201,7 +202,8 @@ class _Followed:
         """Look for the bookmark, now that there is a name, and go there."""
         self.name = self._follower.name
         self.at = self.begun = self._bookmarks.read(self.name)
-        self._cleaner = Cleaner(self._stream, self._follower.header)
+        with about(self._follower.path):
+            self._cleaner = Cleaner(self._stream, self._follower.header)
         if self.at == START or self._cleaner.needs_history:
             return False
         self._follower.close()
@@ -300,7 +302,8 @@ class Collector:
                 self._known.add(path)
                 self._coming.append(path)
                 self.status.sources += 1
-                if path != STANDARD_INPUT:
+                # One that is not there is told when it is opened.
+                if path != STANDARD_INPUT and Path(path).exists():
                     self.status.size += Path(path).stat().st_size
 
     def _admit(self, source: str) -> None:
@@ -357,12 +360,27 @@ def found(paths: Iterable[str], *, may_be_absent: bool = False) -> Iterator[str]
         if path == STANDARD_INPUT:
             yield path
         elif Path(path).is_dir():
-            inside = (p for p in Path(path).absolute().iterdir() if not p.name.startswith("."))
-            yield from sorted(str(p) for p in inside if p.is_file())
+            yield from _some(path, _inside(Path(path).absolute()), may_be_absent)
         elif glob.has_magic(path) and not Path(path).exists():
-            matching = sorted(str(Path(p).absolute()) for p in glob.glob(path) if Path(p).is_file())
-            if not matching and not may_be_absent:
-                raise HeadraceError(f"no file is {path}", hint="Nothing was sent of it.")
-            yield from matching
+            matching = (Path(p).absolute() for p in glob.glob(path))
+            yield from _some(path, [p for p in matching if p.is_file()], may_be_absent)
         else:
             yield str(Path(path).absolute())
+
+
+def _inside(folder: Path) -> list[Path]:
+    try:
+        return [p for p in folder.iterdir() if not p.name.startswith(".") and p.is_file()]
+    except OSError as error:
+        raise HeadraceError(
+            f"{folder} cannot be read: {error.strerror}", hint="Nothing was sent of it."
+        ) from error
+
+
+def _some(path: str, files: list[Path], may_be_absent: bool) -> list[str]:
+    if not files and not may_be_absent:
+        raise HeadraceError(
+            f"no file is {path}" if glob.has_magic(path) else f"no file is in {path}",
+            hint="Nothing was sent of it. With --follow, files may come later.",
+        )
+    return sorted(map(str, files))

@@ -108,7 +108,7 @@ def ensure(broker: Broker, stream: Stream, timeout_ms: int = REQUEST_TIMEOUT_MS)
         if name in client.list_topics():
             topic = _described(client, name)
             _compare(client, stream, topic)
-            return topic
+            return _routed(stream, topic)
         partitions = wire.partitions or broker.topic_partitions
         settings = {} if wire.retention_h is None else {RETENTION: str(_retention_ms(stream))}
         try:
@@ -119,7 +119,18 @@ def ensure(broker: Broker, stream: Stream, timeout_ms: int = REQUEST_TIMEOUT_MS)
         except TopicAlreadyExistsError:
             log.info("topic %s was created by another engine", name)
         client.wait_for_topics([name])
-        return _described(client, name)
+        return _routed(stream, _described(client, name))
+
+
+def _routed(stream: Stream, topic: Topic) -> Topic:
+    route = stream.wire.route
+    if isinstance(route, int) and route not in topic.partitions:
+        raise Refused(
+            f"stream {topic.name} is routed to partition {route}, and its topic has "
+            f"{len(topic.partitions)}",
+            hint="Declare a partition that is there: they count from 0.",
+        )
+    return topic
 
 
 def _compare(client: KafkaAdminClient, stream: Stream, topic: Topic) -> None:

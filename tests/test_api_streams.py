@@ -179,6 +179,11 @@ def test_what_cannot_be_taken_is_refused_whole(
     assert reply.headers["content-type"] == "application/problem+json"
 
 
+def test_a_number_that_is_none_is_not_blamed_on_the_body(client: Client, at: Place) -> None:
+    reply = post(client, at, "1,2", stream="texts", type_="text/csv", query="?source=me&seq=-1")
+    assert b"query/seq" in reply.body.partition(b"errors")[0]
+
+
 def test_a_broker_that_is_away_is_said_to_be_and_tried_again(
     kafka: Alone, at: Place, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,9 @@ def test_a_source_that_was_sent_is_passed_over_and_one_that_was_named_goes_on(
     assert produce(at, file, at.lines(1, "other", 11)) == Exit.OK
     out = capsys.readouterr().out.splitlines()
     assert out[1] == f"1 tuple is in {at.stream.topic}; 1 of 2 files had been sent before"
+    assert produce(at, file) == Exit.OK
+    said = capsys.readouterr().out
+    assert said == f"nothing new is in {at.stream.topic}; 1 of 1 files had been sent before\n"
     assert values(at) == lines(*range(1, 12))
 
 
@@ -95,6 +98,8 @@ def test_source_names_one_file_and_no_more(at: Place, capsys: pytest.CaptureFixt
     assert [r.headers["source"] for r in at.landed()] == ["me"]
     assert produce(at, file, file, "--source", "me") == Exit.REFUSED
     assert "names one source, and there are 2 files" in capsys.readouterr().err
+    assert produce(at, file, "--source", "x" * 1_001) == Exit.REFUSED
+    assert "more than 1,000 bytes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("partition", [0, 1])
@@ -231,6 +236,19 @@ def test_found_gives_the_files_that_paths_name(tmp_path: Path) -> None:
     assert list(found([f"{tmp_path}/*.x"], may_be_absent=True)) == []
     with pytest.raises(Exception, match=r"no file is .*\.x"):
         list(found([f"{tmp_path}/*.x"]))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / ".hidden").write_text("")
+    assert list(found([str(tmp_path / "empty")], may_be_absent=True)) == []
+    with pytest.raises(Exception, match=r"no file is in .*/empty"):
+        list(found([str(tmp_path / "empty")]))
+
+
+@pytest.mark.parametrize("follow", [[], ["--follow"]])
+def test_a_file_that_is_not_there_is_said(
+    at: Place, capsys: pytest.CaptureFixture[str], follow: list[str]
+) -> None:
+    assert produce(at, at.folder / "absent", *follow) == Exit.FAILED
+    assert "absent cannot be read: No such file" in capsys.readouterr().err
 
 
 def test_bookmarks_are_kept_and_those_of_others_are_passed_over(

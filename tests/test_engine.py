@@ -303,7 +303,7 @@ def test_a_batch_is_ended_in_every_partition_after_the_lines_of_a_file(
     assert capsys.readouterr().out.splitlines() == [
         "1 tuple is in ended.days",
         "batch 1 is ended in each of its 2 partitions",
-        "0 tuples are in ended.days",
+        "nothing new is in ended.days",
         "batch 2 is ended in each of its 2 partitions",
     ]
     consumer = KafkaConsumer(

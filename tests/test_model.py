@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flows import EXAMPLE, dataflow
@@ -10,13 +11,17 @@ from etl_procs import (
     Batch,
     Dataflow,
     Transaction,
+    Wire,
     by_count,
     by_interval,
     by_punctuation,
+    delimited,
     last_tuples,
     loader,
+    xml,
 )
 from etl_procs.columns import Column, Type, parse_table
+from etl_procs.dataflow import DEFAULT_WIRE
 from headrace.errors import DefinitionError
 
 
@@ -257,3 +262,35 @@ def test_two_files_may_not_share_a_dataflow_or_a_table(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_text(text.replace('"leaderboard"', '"other"'))
     with pytest.raises(DefinitionError, match="table contestants is declared by leaderboard"):
         loader.load([tmp_path / "a.py", tmp_path / "b.py"])
+
+
+def declared(wire: Any = DEFAULT_WIRE, **more: Any) -> object:
+    return Dataflow("f").stream("s", "n INTEGER NOT NULL", wire=wire, **more)
+
+
+WIRES: dict[str, Callable[[], object]] = {
+    "null is 3": lambda: delimited(";", null=3),  # type: ignore[arg-type]
+    "null is 'a;b'": lambda: delimited(";", null="a;b"),
+    "xml: 3 is no path": lambda: xml(3),  # type: ignore[arg-type]
+    "xml: 4 is no path": lambda: xml("r", n=4),  # type: ignore[arg-type]
+    "format is 'csv'": lambda: declared(Wire("csv")),  # type: ignore[arg-type]
+    "unknown is None": lambda: declared(Wire(unknown=None)),  # type: ignore[arg-type]
+    "time is 3": lambda: declared(Wire(time=3)),  # type: ignore[arg-type]
+    "route is -1": lambda: declared(Wire(route=-1)),
+    "route is 2": lambda: declared(Wire(route=2, partitions=2)),
+    "route is True": lambda: declared(Wire(route=True)),
+    "clean is {}": lambda: declared(Wire(clean={})),  # type: ignore[arg-type]
+    "partitions is '2'": lambda: declared(Wire(partitions="2")),  # type: ignore[arg-type]
+    "partitions is 2.5": lambda: declared(Wire(partitions=2.5)),  # type: ignore[arg-type]
+    "partitions is 0": lambda: declared(Wire(partitions=0)),
+    "retention_h is '7d'": lambda: declared(Wire(retention_h="7d")),  # type: ignore[arg-type]
+    "retention_h is -1": lambda: declared(Wire(retention_h=-1)),
+    "has an order, and no rule": lambda: declared(order="n"),
+    "has a wire, and no rule": lambda: declared(delimited(";")),
+}
+
+
+@pytest.mark.parametrize("message", WIRES)
+def test_a_wire_that_cannot_be_meant_is_refused(message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        WIRES[message]()

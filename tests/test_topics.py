@@ -70,6 +70,14 @@ def test_fewer_partitions_than_declared_are_refused(broker: Broker) -> None:
     assert "--partitions 2" in refused.value.hint
 
 
+def test_a_route_to_a_partition_that_is_not_there_is_refused(broker: Broker) -> None:
+    flow = Dataflow("topics")
+    made = flow.stream("routed", "n INTEGER", batches=by_count(1), wire=Wire(route=3))
+    for _ in range(2):  # when it is made, and when it is there
+        with pytest.raises(Refused, match="is routed to partition 3, and its topic has 3"):
+            topics.ensure(broker, made)
+
+
 def test_a_topic_under_watch_must_stay_the_one_that_was_opened(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

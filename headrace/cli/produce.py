@@ -51,7 +51,7 @@ def run_produce(context: Context) -> int:
             progress=progress.show,
         )
         progress.clear()
-        print(f"{_counted(status.tuples)} in {stream.topic}{_passed(status)}")
+        print(f"{_sent(status.tuples)} in {stream.topic}{_passed(status)}")
         for _, _, said in marks:
             print(f"{said} in each of its {status.partitions} partitions")
         if arguments.wait:
@@ -98,6 +98,8 @@ def _check_rule(stream: "Stream", rule: type, by: str, flag: str) -> None:
 
 
 def _check(arguments: argparse.Namespace, files: list[str]) -> None:
+    from ingest.records import SOURCE_BYTES_MAX
+
     ending = [
         flag
         for flag in ("punctuation", "complete", "finished", "wait")
@@ -112,10 +114,19 @@ def _check(arguments: argparse.Namespace, files: list[str]) -> None:
             f"--source {arguments.source} names one source, and there are {len(files)} files",
             hint="Send each by a command of its own, or leave --source out.",
         )
+    if len(arguments.source.encode("utf-8", "replace")) > SOURCE_BYTES_MAX:
+        raise Refused(
+            f"--source names a source by more than {SOURCE_BYTES_MAX:,} bytes",
+            hint="Nothing was sent. Give it a shorter name.",
+        )
 
 
 def _counted(tuples: int) -> str:
     return "1 tuple is" if tuples == 1 else f"{tuples:,} tuples are"
+
+
+def _sent(tuples: int) -> str:
+    return _counted(tuples) if tuples else "nothing new is"
 
 
 def _passed(status: "Status") -> str:
@@ -130,6 +141,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="*",
+        default=[],
         help="a file, a glob, or a directory, whose files are meant; -, or none: standard input",
     )
     parser.add_argument(

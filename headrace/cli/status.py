@@ -23,7 +23,7 @@ from headrace.local.state import PartState, StackState, State
 if TYPE_CHECKING:
     from headrace.cli.figures import CoreView
 
-LAG_UNITS = {parts.ENGINE: "tuples", parts.POSTGRES: "rows"}
+LAG_UNITS = {parts.ENGINE: "records", parts.POSTGRES: "rows"}
 HEADER = ("part", "state", "pid", "address", "lag", "age", "restarts")
 
 
