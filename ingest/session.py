@@ -29,7 +29,7 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
-        # Otherwise each file of a checkpoint has a checksum beside it, and a process for its rights.
+        # Otherwise each file of a checkpoint has a checksum, and both a process for their rights.
         .config(
             "spark.hadoop.fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs"
         )
