@@ -55,10 +55,12 @@ READ = {Type.INTEGER: whole, Type.REAL: real, Type.TEXT: _as_it_is}
 
 def typed(lines: DataFrame, columns: Sequence[Column]) -> DataFrame:
     """Give lines with FIELDS the columns, and as FAULT why they do not fit."""
-    fields = [F.nullif(F.get(FIELDS, F.lit(n)), F.col(NULL)) for n in range(len(columns))]
+    fields = [F.col(f"_field_{n}") for n in range(len(columns))]
+    # As columns first: each is asked for several times.
+    each = [F.nullif(F.get(FIELDS, F.lit(n)), F.col(NULL)) for n in range(len(columns))]
     values = lines.select(
-        "*", *(READ[c.type](f).alias(c.name) for c, f in zip(columns, fields, strict=True))
-    )
+        "*", *(field.alias(f"_field_{n}") for n, field in enumerate(each))
+    ).select("*", *(READ[c.type](f).alias(c.name) for c, f in zip(columns, fields, strict=True)))
     nulls = [field.isNull() for field in fields]
     return told(values, columns, nulls, fields)
 
@@ -82,7 +84,8 @@ def told(
     index = F.floor(F.col("_code") / KINDS).cast("int")
     value = F.substring(F.get(F.array(*shown), index), 1, SHOWN_CHARACTERS)
     told = F.concat(
-        F.get(words, F.col("_code")), F.when(F.col("_code") % KINDS == UNFIT, value).otherwise("")
+        F.get(words, F.col("_code")),
+        F.when(F.col("_code") % KINDS == UNFIT, F.coalesce(value, F.lit(""))).otherwise(""),
     )
     return values.select("*", code.alias("_code")).select(
         "*", F.when(F.col("_code").isNotNull(), told).alias(FAULT)
