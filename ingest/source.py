@@ -29,6 +29,10 @@ STANDARD_INPUT = "-"
 MAGIC_BYTES_MAX = 10
 
 
+class Changed(HeadraceError):
+    """A file is no longer what it was when it was opened, so that nobody can go on in it."""
+
+
 def _with_arrow(codec: str) -> Callable[[Any], Any]:
     # Buffered, for its read1: what comes before damage is given.
     def reader(raw: Any) -> Any:
@@ -127,16 +131,18 @@ class Source:
         if now.st_mtime_ns == self._before.st_mtime_ns and now.st_size == self._before.st_size:
             return
         if now.st_size == self._before.st_size:
-            raise HeadraceError(
+            raise Changed(
                 f"{self.path} was changed while it was read",
-                hint="What was sent may be a mixture. Send it again when nobody writes to it.",
+                hint="What was sent may be a mixture, and stays. Sent again, it is another source, "
+                "all of which counts.",
             )
         if self.compression or not is_ended:
-            raise HeadraceError(
+            raise Changed(
                 f"{self.path} grows while it is read, and its last tuple may be half written: it "
                 f"begins before byte {self.position:,} of its content",
-                hint="What is before it was given. Follow a plain text that grows with --follow; "
-                "send any other when it is complete.",
+                hint="What is before it was given, and stays: sent again, the longer file is "
+                "another source, all of which counts. Follow a plain text that grows, with "
+                "--follow, from the first; send any other when it is complete.",
             )
 
     def close(self) -> None:
@@ -185,9 +191,10 @@ class Source:
         return b"".join(blocks)
 
     def _refuse_shrunk(self) -> NoReturn:
-        raise HeadraceError(
+        raise Changed(
             f"{self.path} has shrunk while it was read: it had {self.size:,} bytes",
-            hint="What was sent is no longer there. Send it again when nobody writes to it.",
+            hint="What was sent is no longer there, and stays. Sent again, the file is another "
+            "source, all of which counts.",
         )
 
     def _refuse_short(self, offset: int) -> NoReturn:

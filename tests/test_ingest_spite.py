@@ -13,6 +13,7 @@ from kafka import TopicPartition
 from live import Board, Parts
 from starlette.exceptions import HTTPException
 from trial import nothing
+from waiting import until
 
 from api.streams import Streams
 from etl_procs import Dataflow, Stream, by_count, by_interval, by_punctuation, loader
@@ -33,6 +34,7 @@ from ingest.cleaning import Cleaner, key_of
 from ingest.framing import Framing
 from ingest.posting import Posting
 from ingest.runs import Run
+from ingest.source import Source
 from ingest.topics import Topic
 
 
@@ -232,3 +234,24 @@ def test_one_name_for_a_folder_of_files_is_refused(
     assert main(["produce", "lines", str(folder), "--source", "me", *at.flags()]) != Exit.OK
     assert "me names one source, and there are 2 files" in capsys.readouterr().err
     assert at.landed() == []
+
+
+def test_nobody_is_told_to_go_on_in_a_file_that_is_another_source_now(
+    at: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = at.lines(3), Source.read
+
+    def grown(source: Source, size: int = 2**16) -> bytes:
+        block = read(source, size)
+        if not block:
+            until(lambda: at.count() > 0, 30, lambda: "nothing landed")
+            with path.open("a") as file:
+                file.write('{"n": 4')
+        return block
+
+    monkeypatch.setattr(Source, "read", grown)
+    path.write_bytes(path.read_bytes() + b'{"n"')
+    assert main(["produce", "lines", str(path), *at.flags()]) != Exit.OK
+    said = capsys.readouterr().err
+    assert "grows while it is read" in said
+    assert "goes on there" not in said

@@ -24,6 +24,7 @@ def run_produce(context: Context) -> int:
     from etl_procs import loader
     from headrace.cli.lags import until_taken
     from ingest.collector import Status, collect
+    from ingest.source import Changed
 
     arguments, config = context.arguments, context.config
     dataflows = loader.load(config.flows)
@@ -68,7 +69,7 @@ def run_produce(context: Context) -> int:
             raise
         raise type(error)(
             f"{error.what}\n{_counted(status.tuples)} safe in {stream.topic}",
-            hint=f"{error.hint}\n  {GOES_ON}",
+            hint=error.hint if isinstance(error, Changed) else f"{error.hint}\n  {GOES_ON}",
         ) from error
     return Exit.OK
 
