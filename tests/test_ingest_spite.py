@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from alone import Alone, a_broker, data_folder
-from collecting import Place, place
+from collecting import Place, line, place
 from cutting import CLOSE, Bench, log_of
 from flows import EXAMPLE
-from kafka import TopicPartition
+from kafka import KafkaProducer, TopicPartition
 from live import Board, Parts
 from starlette.exceptions import HTTPException
 from trial import nothing
@@ -31,6 +31,7 @@ from headrace.errors import Exit, HeadraceError
 from ingest import topics
 from ingest.batcher import Batcher, refuse_lost
 from ingest.cleaning import Cleaner, key_of
+from ingest.collector import collect
 from ingest.framing import Framing
 from ingest.posting import Posting
 from ingest.runs import Run
@@ -255,3 +256,36 @@ def test_nobody_is_told_to_go_on_in_a_file_that_is_another_source_now(
     said = capsys.readouterr().err
     assert "grows while it is read" in said
     assert "goes on there" not in said
+
+
+# These fail: each waits for a decision.
+
+
+def test_a_file_that_was_appended_to_is_not_sent_twice(at: Place) -> None:
+    path = at.lines(3)
+    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    with path.open("a") as file:
+        file.write(line(4) + "\n")
+    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    sent = [raw for record in at.landed() for _, raw in record.tuples]
+    assert sorted(sent) == [line(n).encode() for n in range(1, 5)]
+
+
+def test_what_a_transaction_leaves_at_the_end_of_a_partition_is_no_lag(
+    at: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.ensure(at.broker, at.stream)
+    producer = KafkaProducer(bootstrap_servers=at.bootstrap, transactional_id=at.name)
+    producer.init_transactions()
+    producer.begin_transaction()
+    sent = producer.send(at.stream.topic, b"{}", partition=0)
+    producer.commit_transaction()
+    after_it = {0: sent.get(30).offset + 1}
+    producer.close()
+    monkeypatch.setattr(lags, "_positions", lambda *_: after_it)
+    assert lags.tuples(at.config, at.broker) == 0
+
+
+def test_a_number_that_comes_late_and_never_came_before_is_not_lost_in_silence() -> None:
+    text = " ".join(Bench(by_count(1)).add("1@a1 2@a5000 3@a2").names())
+    assert "0:2" in text, "not as a tuple, and not as a dead letter"
