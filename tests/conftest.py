@@ -7,7 +7,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 import shop
-from alone import a_broker, a_postgres, data_folder
+from alone import Alone, a_broker, a_postgres, data_folder
 from live import Parts
 from psycopg import sql
 
@@ -23,10 +23,16 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def running(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
-    """That server, and a broker of this test run's own."""
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
+    """A broker of this test run's own; who kills one has another."""
     with a_broker(data_folder(tmp_path_factory.mktemp("broker") / "home")) as broker:
-        yield Parts(broker.address, postgres_url)
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def running(postgres_url: str, kafka: Alone) -> Parts:
+    """Where both are."""
+    return Parts(kafka.address, postgres_url)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,23 +119,31 @@ class Board:
 
     def until_consumed(self, process: "subprocess.Popen[bytes]") -> None:
         """Wait until the core has all of the topic and the warehouse all of the core."""
-        held = topics.held(self.parts.broker, self.topic)
-        ends = {p: place_of(offsets.stop, 0) for p, offsets in held.items() if offsets.stop}
+        ends = self.ends()
 
         def consumed() -> bool:
             assert process.poll() is None, self.log()
-            try:
-                for core in self.cores:
-                    with core.snapshot() as snapshot:
-                        if snapshot.positions(self.name, self.stream.name) != ends:
-                            return False
-                        if snapshot.waiting(self.name):
-                            return False
-            except NotRunning:  # the engine has not made its core yet
-                return False
-            return True
+            return self.is_consumed(ends)
 
         until(consumed, START_S, self.log)
+
+    def ends(self) -> dict[int, int]:
+        """Tell the place behind the last tuple of each partition of the topic that has any."""
+        held = topics.held(self.parts.broker, self.topic)
+        return {p: place_of(offsets.stop, 0) for p, offsets in held.items() if offsets.stop}
+
+    def is_consumed(self, ends: Mapping[int, int]) -> bool:
+        """Whether the core has the topic up to there, and the warehouse all of the core."""
+        try:
+            for core in self.cores:
+                with core.snapshot() as snapshot:
+                    if snapshot.positions(self.name, self.stream.name) != ends:
+                        return False
+                    if snapshot.waiting(self.name):
+                        return False
+        except NotRunning:  # the engine has not made its core yet
+            return False
+        return True
 
     def until_ready(self, process: "subprocess.Popen[bytes]") -> None:
         def ready() -> bool:

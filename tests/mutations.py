@@ -187,8 +187,8 @@ MUTATIONS = [
     Mutation(
         "a late tuple is lost by the intake",
         "backlog.py",
-        "for epoch, first, after in runs_of(rising):\n",
-        "for epoch, first, after in runs_of(rising)[-1:]:\n",
+        "stretch_end - stretch_start)\n            ):\n",
+        "stretch_end - stretch_start)\n            )[-1:]:\n",
         ("test_intake.py",),
     ),
     Mutation(

@@ -1,10 +1,11 @@
-"""`make prove`: the searches of the tests for longer, from a seed; then every broken build.
+"""`make prove`: the searches of the tests for longer, from a seed; slow tests; every broken build.
 
 make prove            from a random seed, which is printed
 make prove SEED=7     the same again
 """
 
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import mutations
+from alone import a_broker, a_postgres, data_folder
 from history import Done, Kind
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
+from storm import stormed
 from test_core_crash import POINTS, dump, run
 from test_reference import CoreAndModel
 from test_serializable import hammered
@@ -26,6 +29,8 @@ STEPS = 50
 HAMMERINGS = 3
 BATCHES, KILLS, CLIENTS = 2_000, 40, 4
 """A hammering: so many batches and calls of so many clients, in spite of so many kills."""
+STORM = {"collector": 16, "broker": 6, "jvm": 6, "worker": 6, "engine": 6}
+"""So many kills of each, while tuples come."""
 
 
 def search(number: int) -> str:
@@ -73,6 +78,24 @@ def hammer(home: Path, number: int) -> str:
     )
 
 
+def storm(home: Path, number: int) -> str:
+    """Kill all that carries tuples, while they come."""
+    folder = home / "storm"
+    with (
+        a_postgres(data_folder(folder / "postgres")) as server,
+        a_broker(data_folder(folder / "kafka")) as broker,
+    ):
+        return stormed(folder, broker, server.url, kills=STORM, seed=number)
+
+
+def slow_tests() -> str:
+    """Run the tests that `make test` leaves out."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "slow", "-p", "no:cacheprovider"]
+    ran = subprocess.run(command, cwd=mutations.ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout.splitlines()[-1]
+
+
 def main() -> None:
     number = int("".join(sys.argv[1:])) if sys.argv[1:] else random.SystemRandom().randrange(2**31)
     print(f"SEED={number}", flush=True)
@@ -81,6 +104,8 @@ def main() -> None:
             "model": lambda: search(number),
             "crash points": lambda: crash(Path(home) / "crash"),
             "histories": lambda: hammer(Path(home), number),
+            "storm": lambda: storm(Path(home), number),
+            "slow tests": slow_tests,
         }
         for name, prove in proofs.items():
             began = time.monotonic()

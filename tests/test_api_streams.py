@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from alone import Alone, a_broker, data_folder
+from alone import Alone
 from collecting import Place, landed, place
 from serving import Client, assert_problem, serving
 from shop import island_over
@@ -34,12 +34,6 @@ def give(tx, texts, wide, trees, data, clean): ...
 @flow.procedure(takes=[inner])
 def end(tx, inner): ...
 """
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
-    with a_broker(data_folder(tmp_path_factory.mktemp("broker") / "home")) as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from alone import LOOPBACK, a_broker, data_folder
+from alone import LOOPBACK
 from cluster import a_cluster, ran_on
 from live import Board, Parts
 
@@ -17,18 +17,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
 
 
 def test_a_dataflow_runs_on_two_workers(
-    cluster: tuple[str, Path], postgres_url: str, tmp_path: Path
+    cluster: tuple[str, Path], running: Parts, tmp_path: Path
 ) -> None:
     master, folder = cluster
-    with a_broker(data_folder(tmp_path / "broker" / "home")) as broker:
-        board = Board(Parts(broker.address, postgres_url), tmp_path, "on_a_cluster")
-        board.vote((f"{n:05}", 1) for n in range(100))
-        board.send([b"not json"])
-        given = {"engine__master": master, "engine__driver_host": LOOPBACK}
-        with board.engine(**given, engine__executor_memory_mb="512") as engine:
-            board.until_consumed(engine)
-            board.vote((f"{n:05}", 1) for n in range(100, 200))
-            board.until_consumed(engine)
-        assert [phone for phone, *_ in board.arrived()] == [f"{n:05}" for n in range(200)]
-        assert [letter.reason for letter in board.dead_letters()] == ["not JSON"]
+    board = Board(running, tmp_path, "on_a_cluster")
+    board.vote((f"{n:05}", 1) for n in range(100))
+    board.send([b"not json"])
+    given = {"engine__master": master, "engine__driver_host": LOOPBACK}
+    with board.engine(**given, engine__executor_memory_mb="512") as engine:
+        board.until_consumed(engine)
+        board.vote((f"{n:05}", 1) for n in range(100, 200))
+        board.until_consumed(engine)
+    assert [phone for phone, *_ in board.arrived()] == [f"{n:05}" for n in range(200)]
+    assert [letter.reason for letter in board.dead_letters()] == ["not JSON"]
     assert ran_on(folder) == ["work-0", "work-1"]

@@ -4,11 +4,10 @@ import gzip
 import io
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from alone import Alone, a_broker, data_folder
+from alone import Alone
 from collecting import Place, line, place
 from flows import HeldClock
 from waiting import until
@@ -20,12 +19,6 @@ from headrace.errors import Exit
 from ingest.bookmarks import Bookmarks
 from ingest.collector import Status, collect, found
 from ingest.runs import START, Bookmark
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
-    with a_broker(data_folder(tmp_path_factory.mktemp("broker") / "home")) as broker:
-        yield broker
 
 
 @pytest.fixture

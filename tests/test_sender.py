@@ -1,11 +1,10 @@
 """Sending: where each tuple goes and how it is framed; what a failure leaves behind it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
 import pytest
-from alone import Alone, a_broker, data_folder
+from alone import Alone
 from collecting import Landed, Place, landed, place
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,12 +21,6 @@ from ingest.security import client_options
 from ingest.sender import Sender
 
 AVRO = Avro('{"type": "record", "name": "r", "fields": []}')
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
-    with a_broker(data_folder(tmp_path_factory.mktemp("broker") / "home")) as broker:
-        yield broker
 
 
 def as_landed(record: Record) -> Landed:

@@ -1,11 +1,10 @@
 """Topics: made as they are declared, and left alone where they are there already."""
 
 import logging
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from alone import a_broker, data_folder
+from alone import Alone
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from etl_procs import Dataflow, by_count
@@ -18,10 +17,9 @@ from ingest import topics
 from ingest.topics import Topic
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with a_broker(data_folder(tmp_path_factory.mktemp("topics") / "home")) as running:
-        yield Broker(bootstrap=running.address, topic_partitions=3)
+@pytest.fixture
+def broker(kafka: Alone) -> Broker:
+    return Broker(bootstrap=kafka.address, topic_partitions=3)
 
 
 def stream(name: str, partitions: int | None = None, retention_h: float | None = None) -> Stream:
