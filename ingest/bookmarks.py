@@ -8,15 +8,17 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ingest.runs import START, Bookmark
+from ingest.runs import START, Beginning, Bookmark
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
+
+T = TypeVar("T")
 
 
 class Bookmarks:
@@ -28,23 +30,44 @@ class Bookmarks:
 
     def read(self, source: str) -> Bookmark:
         """Tell where a source goes on: at its beginning, if nothing is known."""
-        path = self._path(source)
-        try:
-            found = json.loads(path.read_bytes())
+
+        def kept(found: dict[str, Any]) -> Bookmark:
             kept = Bookmark(found["number"], found["offset"], found["behind"])
             if not all(type(n) is int and n >= 0 for n in kept[:2]) or type(kept[2]) is not str:
                 raise ValueError("its places are no places")
+            return kept
+
+        return self._read({"source": source}, kept) or START
+
+    def beginning(self, path: str) -> Beginning | None:
+        """Tell what a whole file of this path was called when it was sent first."""
+
+        def kept(found: dict[str, Any]) -> Beginning:
+            return Beginning(str(found["name"]), int(found["size"]))
+
+        return self._read({"path": path}, kept)
+
+    def begin(self, path: str, beginning: Beginning) -> None:
+        """Keep what a file is called, in case that it grows."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._write({"path": path}, beginning._asdict())
+        self._sync()
+
+    def _read(self, of: dict[str, str], kept: Callable[[dict[str, Any]], T]) -> T | None:
+        path, (whose,) = self._path(of), of.values()
+        try:
+            found = json.loads(path.read_bytes())
+            about = {name: found.get(name) for name in self._about | of}
+            known = kept(found)
         except FileNotFoundError:
-            return START
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            log.warning("bookmark %s is passed over, and %s sent whole: %s", path, source, error)
-            return START
-        if {name: found.get(name) for name in self._about} | {"source": found.get("source")} != (
-            self._about | {"source": source}
-        ):
-            log.warning("bookmark %s is of another topic: %s is sent whole", path, source)
-            return START
-        return kept
+            return None
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            log.warning("bookmark %s is passed over, and %s sent whole: %s", path, whose, error)
+            return None
+        if about != self._about | of:
+            log.warning("bookmark %s is of another topic: %s is sent whole", path, whose)
+            return None
+        return known
 
     def write(self, places: Mapping[str, Bookmark]) -> None:
         """Keep where sources go on, each whole or not at all, on disk when this returns."""
@@ -52,21 +75,28 @@ class Bookmarks:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         for source, place in places.items():
-            text = json.dumps(self._about | {"source": source} | place._asdict())
-            path = self._path(source)
-            # Two collectors may be at work on one source: each has a draft of its own.
-            draft = path.with_suffix(f".{os.getpid()}")
-            with draft.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
+            self._write({"source": source}, place._asdict())
+        self._sync()
+
+    def _write(self, of: dict[str, str], kept: dict[str, Any]) -> None:
+        path = self._path(of)
+        # Two collectors may be at work on one source: each has a draft of its own.
+        draft = path.with_suffix(f".{os.getpid()}")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(self._about | of | kept))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+
+    def _sync(self) -> None:
         descriptor = os.open(self._folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
-    def _path(self, source: str) -> Path:
-        named = hashlib.sha256(f"{self._about['topic']}\n{source}".encode()).hexdigest()
+    def _path(self, of: dict[str, str]) -> Path:
+        (kind, whose), *_ = of.items()
+        text = f"{self._about['topic']}\n{kind}\n{whose}"
+        named = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
         return self._folder / f"{named[:32]}.json"

@@ -25,7 +25,7 @@ from ingest.client import Producer
 from ingest.following import Follower
 from ingest.framing import Framing, Record
 from ingest.reading import Reader
-from ingest.runs import START, Bookmark, Run
+from ingest.runs import START, Beginning, Bookmark, Run
 from ingest.security import client_options
 from ingest.sender import Sender
 from ingest.source import STANDARD_INPUT, about
@@ -135,8 +135,12 @@ class _Whole:
     """A source that is read to its end: what of it comes next, and where reading goes on then."""
 
     def __init__(self, path: str, stream: Stream, bookmarks: Bookmarks, name: str) -> None:
-        self._reader = Reader(path, stream, source=name)
+        before = None if name else bookmarks.beginning(path)
+        self._reader = Reader(path, stream, source=name, before=before)
         self.name = self._reader.name
+        size = self._reader.source.size
+        if size and not name and (before is None or before.name != self.name):
+            bookmarks.begin(path, Beginning(self.name, size))
         self.at = self.begun = bookmarks.read(self.name) if self.name else START
         self.is_done = False
         with about(self._reader.source.path):

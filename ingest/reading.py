@@ -14,8 +14,8 @@ from ingest.datums import datums
 from ingest.elements import Document
 from ingest.lines import Lines, Records
 from ingest.records import FRAME_TUPLES, TUPLE_BYTES_MAX
-from ingest.runs import START, Bookmark, Run, Scanner
-from ingest.source import Source, about, name_of, opened
+from ingest.runs import START, Beginning, Bookmark, Run, Scanner
+from ingest.source import Source, about, opened
 
 __all__ = ["START", "Bookmark", "Reader", "Run", "scanner"]
 
@@ -23,8 +23,16 @@ __all__ = ["START", "Bookmark", "Reader", "Run", "scanner"]
 class Reader:
     """A source that is read to its end, once; a context, that closes it."""
 
-    def __init__(self, path: str | Path, stream: Stream, *, source: str = "") -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        stream: Stream,
+        *,
+        source: str = "",
+        before: Beginning | None = None,
+    ) -> None:
         self._format = stream.wire.format
+        self._before = before
         self.source: Source = opened(path)
         try:
             self.name = source or self._named()
@@ -72,7 +80,8 @@ class Reader:
     def _named(self) -> str:
         if not self.source.is_file:
             return ""
-        return name_of(self.source.path, self.source.digest())
+        is_text = not isinstance(self._format, Avro | Xml) and not self.source.compression
+        return self.source.named(self._before if is_text else None)
 
     def _read_header(self, format_: Delimited) -> None:
         seen = bytearray()

@@ -40,6 +40,13 @@ class Bookmark(NamedTuple):
 START = Bookmark()
 
 
+class Beginning(NamedTuple):
+    """What a file was called when it was sent first, and its size then: it may have grown since."""
+
+    name: str
+    size: int
+
+
 class Scanner(Protocol):
     """Finds the tuples in the bytes of a source, however these are cut into blocks."""
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError
 from ingest.records import FRAME_BYTES, SOURCE_BYTES_MAX
+from ingest.runs import Beginning
 
 DIGITS = 16
 """How much of a digest names a source: 64 bits."""
@@ -75,19 +76,26 @@ class Source:
         """How much of `size` was taken."""
         return int(self.raw.tell()) if self.compression and self.is_file else self.position
 
-    def digest(self) -> str:
-        """Digest all bytes of a file, as they lie on the disk."""
+    def named(self, before: Beginning | None = None) -> str:
+        """Name a file by all of its bytes, as they lie on the disk; or as it was called before it
+        has grown: by the first of them.
+        """
         assert self.size is not None
-        digest, left = hashlib.sha256(), self.size
+        digest, done = hashlib.sha256(), 0
         self.raw.seek(0)
-        while left:
-            block = self.raw.read(min(left, 2**20))
+        while done < self.size:
+            upto = before.size if before and done < before.size < self.size else self.size
+            block = self.raw.read(min(upto - done, 2**20))
             if not block:
                 self._refuse_shrunk()
             digest.update(block)
-            left -= len(block)
+            done += len(block)
+            if before == (name_of(self.path, digest.hexdigest()[:DIGITS]), done):
+                if done < self.size and not block.endswith(b"\n"):
+                    self._refuse_grown(done)
+                break
         self.raw.seek(0)
-        return digest.hexdigest()[:DIGITS]
+        return name_of(self.path, digest.hexdigest()[:DIGITS])
 
     def read(self, size: int = FRAME_BYTES) -> bytes:
         """Give the next bytes, none at the end."""
@@ -195,6 +203,14 @@ class Source:
             f"{self.path} has shrunk while it was read: it had {self.size:,} bytes",
             hint="What was sent is no longer there, and stays. Sent again, the file is another "
             "source, all of which counts.",
+        )
+
+    def _refuse_grown(self, size: int) -> NoReturn:
+        raise Changed(
+            f"{self.path} has grown since it was sent, and its last line was not ended then, at "
+            f"byte {size:,}",
+            hint="What was sent of that line stays. To send the rest, cut off what is before it, "
+            "and give it another --source.",
         )
 
     def _refuse_short(self, offset: int) -> NoReturn:

@@ -1,15 +1,14 @@
 """Ingest in spite of everything: what would be lost, counted twice, or stop for no reason."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from alone import Alone, a_broker, data_folder
+from alone import Alone
 from collecting import Place, line, place
 from cutting import CLOSE, Bench, log_of
 from flows import EXAMPLE
-from kafka import KafkaProducer, TopicPartition
+from kafka import TopicPartition
 from live import Board, Parts
 from starlette.exceptions import HTTPException
 from trial import nothing
@@ -37,12 +36,6 @@ from ingest.posting import Posting
 from ingest.runs import Run
 from ingest.source import Source
 from ingest.topics import Topic
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
-    with a_broker(data_folder(tmp_path_factory.mktemp("broker") / "home")) as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -258,9 +251,6 @@ def test_nobody_is_told_to_go_on_in_a_file_that_is_another_source_now(
     assert "goes on there" not in said
 
 
-# These fail: each waits for a decision.
-
-
 def test_a_file_that_was_appended_to_is_not_sent_twice(at: Place) -> None:
     path = at.lines(3)
     collect(at.config, at.stream, [str(path)], broker=at.broker)
@@ -271,21 +261,19 @@ def test_a_file_that_was_appended_to_is_not_sent_twice(at: Place) -> None:
     assert sorted(sent) == [line(n).encode() for n in range(1, 5)]
 
 
-def test_what_a_transaction_leaves_at_the_end_of_a_partition_is_no_lag(
-    at: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topics.ensure(at.broker, at.stream)
-    producer = KafkaProducer(bootstrap_servers=at.bootstrap, transactional_id=at.name)
-    producer.init_transactions()
-    producer.begin_transaction()
-    sent = producer.send(at.stream.topic, b"{}", partition=0)
-    producer.commit_transaction()
-    after_it = {0: sent.get(30).offset + 1}
-    producer.close()
-    monkeypatch.setattr(lags, "_positions", lambda *_: after_it)
-    assert lags.tuples(at.config, at.broker) == 0
+def test_a_file_that_grew_after_an_unended_line_is_refused(at: Place) -> None:
+    path = at.folder / "unended"
+    path.write_bytes(b'{"n": 1}')
+    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    path.write_bytes(b'{"n": 1}5\n')
+    with pytest.raises(HeadraceError, match="its last line was not ended"):
+        collect(at.config, at.stream, [str(path)], broker=at.broker)
 
 
-def test_a_number_that_comes_late_and_never_came_before_is_not_lost_in_silence() -> None:
-    text = " ".join(Bench(by_count(1)).add("1@a1 2@a5000 3@a2").names())
-    assert "0:2" in text, "not as a tuple, and not as a dead letter"
+def test_a_file_that_begins_otherwise_is_another_source(at: Place) -> None:
+    path = at.lines(2)
+    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    path.write_text("".join(line(n) + "\n" for n in (3, 4, 5)))
+    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    sent = [raw for record in at.landed() for _, raw in record.tuples]
+    assert sorted(sent) == [line(n).encode() for n in range(1, 6)]
