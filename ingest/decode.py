@@ -18,6 +18,9 @@ from ingest.decoding.entries import TEXT, entries
 from ingest.decoding.heads import TIME, headed
 from ingest.decoding.texts import BROKEN, FAULT, KEPT
 
+UNKNOWN_FIELDS_MAX = 1_000
+"""Of a line, where they are kept."""
+
 
 def decoded(records: DataFrame, stream: Stream) -> DataFrame:
     """Turn Kafka records into what the core takes: ARRIVAL, and the stream's columns."""
@@ -46,7 +49,9 @@ def _typed(heads: DataFrame, wire: Wire, columns: Sequence[Column]) -> DataFrame
     """Give each entry the columns that are in its body, as its format has them."""
     match wire.format:
         case Delimited():
-            return texts.typed(lines.delimited(entries(heads), wire.format, len(columns)), columns)
+            most = UNKNOWN_FIELDS_MAX if isinstance(wire.unknown, str) else 0
+            given = lines.delimited(entries(heads), wire.format, len(columns), unknown_max=most)
+            return texts.typed(given, columns)
         case FixedWidth():
             return texts.typed(lines.fixed_width(entries(heads), wire.format), columns)
         case Xml():

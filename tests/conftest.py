@@ -10,6 +10,8 @@ import shop
 from alone import Alone, a_broker, a_postgres, data_folder
 from live import Parts
 from psycopg import sql
+from pyspark.sql import SparkSession
+from vectoring import a_spark
 
 from api.island import Island
 from migrations import warehouse
@@ -64,3 +66,10 @@ def store(tmp_path: Path) -> Iterator[shop.Shop]:
 @pytest.fixture
 def island(connection: warehouse.Connection, warehouse_url: str, store: shop.Shop) -> Island:
     return shop.island_over(warehouse_url, store.reader)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark of the module's own."""
+    with a_spark(tmp_path_factory.mktemp("spark")) as started:
+        yield started

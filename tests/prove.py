@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fuzzing
 import mutations
 from alone import a_broker, a_postgres, data_folder
 from history import Done, Kind
@@ -23,9 +24,11 @@ from storm import stormed
 from test_core_crash import POINTS, dump, run
 from test_reference import CoreAndModel
 from test_serializable import hammered
+from vectoring import VECTORS, a_spark
 
 EXAMPLES = 4_000
 STEPS = 50
+FUZZINGS, MUTANTS = 10, 10_000
 HAMMERINGS = 3
 BATCHES, KILLS, CLIENTS = 2_000, 40, 4
 """A hammering: so many batches and calls of so many clients, in spite of so many kills."""
@@ -96,6 +99,17 @@ def slow_tests() -> str:
     return ran.stdout.splitlines()[-1]
 
 
+def decoders(home: Path, number: int) -> str:
+    """Decode what no producer should send."""
+    home.mkdir()
+    with a_spark(home) as spark:
+        tuples = sum(fuzzing.rounds(spark, number, FUZZINGS, MUTANTS))
+    return (
+        f"{FUZZINGS * MUTANTS} mutants of each of {len(VECTORS)} files of vectors, of which "
+        f"{tuples} entries are tuples"
+    )
+
+
 def main() -> None:
     number = int("".join(sys.argv[1:])) if sys.argv[1:] else random.SystemRandom().randrange(2**31)
     print(f"SEED={number}", flush=True)
@@ -103,6 +117,7 @@ def main() -> None:
         proofs: dict[str, Callable[[], str]] = {
             "model": lambda: search(number),
             "crash points": lambda: crash(Path(home) / "crash"),
+            "decoders": lambda: decoders(Path(home) / "decoders", number),
             "histories": lambda: hammer(Path(home), number),
             "storm": lambda: storm(Path(home), number),
             "slow tests": slow_tests,

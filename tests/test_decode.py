@@ -1,14 +1,9 @@
 """Decoding, in the real Spark: what is a tuple, and the reason of everything that is not."""
 
-from collections.abc import Iterator
-
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from etl_procs import Dataflow, by_punctuation
-from headrace import config
-from ingest import session
 from ingest.decode import decoded
 
 STREAM = Dataflow("decoding").stream(
@@ -71,19 +66,6 @@ BAD = {
     b'{"phone": "1", "score": -1' + b"0" * 400 + b"}": "score is larger than a REAL can be",
     b'{"phone": "1", "score": "high"}': 'score is no REAL: "high"',
 }
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    loaded = config.load(environment={}).config
-    started = session.start(loaded.engine, jars=[], scratch=tmp_path_factory.mktemp("spark"))
-    yield started
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    started.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # what its JVM waits for
-    gateway.proc.wait(30)
 
 
 Header = tuple[str, bytes | None]

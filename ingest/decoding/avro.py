@@ -12,7 +12,7 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
 from etl_procs.batch import MARK, REASON, SOURCE, VALUE
@@ -64,9 +64,9 @@ def entries(heads: DataFrame, format: Avro) -> DataFrame:
         )
 
     asked = F.when(F.col(MARK).isNull() & F.col(REASON).isNull(), F.col("value"))
-    data = arrow_udf(cut, from_arrow_type(pa.list_(DATUM)).simpleString(), ArrowUDFType.SCALAR)(
-        asked, F.coalesce(FRAME, F.lit(1))
-    )
+    given = from_arrow_type(pa.list_(DATUM))
+    read = arrow_udf(cut, given)  # type: ignore[call-overload] # its kind is told by its hints
+    data = read(asked, F.coalesce(FRAME, F.lit(1)))
     nothing = F.lit(None).cast("string")
     whole = F.struct(F.col("value").alias(VALUE), nothing.alias(TEXT), nothing.alias(REASON))
     each = heads.withColumn("_data", data).select(

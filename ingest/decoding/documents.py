@@ -18,7 +18,6 @@ from ingest.decoding.texts import BROKEN, KEPT, MORE, told
 
 READ = {Type.INTEGER: "BIGINT", Type.REAL: "DOUBLE", Type.TEXT: "STRING"}
 OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "mode": "PERMISSIVE"}
-WHITE = " \t\r\n"
 
 END = "7193402571"
 """Comes after the document, to see that nothing else does; any number that is rare in documents."""
@@ -37,7 +36,8 @@ def typed(entries: DataFrame, columns: Sequence[Column], *, more: bool) -> DataF
     fields = [F.try_variant_get("_wrapped", f"$[0].{c.name}", "variant") for c in columns]
     nulls = [field.isNull() | F.is_variant_null(field) for field in fields]
     broken = F.when(~F.coalesce("_alone", F.lit(False)), F.lit("not JSON")).when(
-        ~F.startswith(F.ltrim(TEXT, F.lit(WHITE)), F.lit("{")), F.lit("not a JSON object")
+        ~F.startswith(F.expr(f"TRIM(LEADING ' \\t\\r\\n' FROM {TEXT})"), F.lit("{")),
+        F.lit("not a JSON object"),
     )
     faulty = told(values, columns, nulls, [F.to_json(field) for field in fields]).withColumn(
         BROKEN, broken

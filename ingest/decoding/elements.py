@@ -12,7 +12,7 @@ from xml.parsers import expat
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
 from etl_procs.columns import Column, Type
@@ -123,6 +123,7 @@ def elements(entries: DataFrame, format: Xml, columns: Sequence[Column]) -> Data
         texts = values.to_pylist()
         return pa.array([None if text is None else reader.read(text) for text in texts], READ)
 
-    found = arrow_udf(read, from_arrow_type(READ).simpleString(), ArrowUDFType.SCALAR)(F.col(TEXT))
+    given = from_arrow_type(READ)
+    found = arrow_udf(read, given)(F.col(TEXT))  # type: ignore[call-overload] # as its hints say
     each = [F.col("_read")[name].alias(name) for name in READ.names]
     return entries.withColumn("_read", found).select("*", *each)

@@ -36,8 +36,9 @@ def entries(heads: DataFrame) -> DataFrame:
     separator, text = SEPARATOR.decode(), F.col("value").cast("string")
     framed = F.col(FRAME).isNotNull() & F.col(REASON).isNull() & F.col("value").isNotNull()
     # Splitting makes U+FFFD of what is not UTF-8.
-    parts = F.when(F.col("_utf8"), F.split(text, separator)).otherwise(
-        F.split(F.decode("value", BYTEWISE), separator)
+    most = F.col(FRAME) + 1
+    parts = F.when(F.col("_utf8"), F.split(text, separator, most)).otherwise(
+        F.split(F.decode("value", BYTEWISE), separator, most)
     )
     split = (
         heads.withColumn("_utf8", F.is_valid_utf8(text))
@@ -93,10 +94,7 @@ def _miscounted() -> Expression:
         F.when(
             F.col("_whole") & F.col("_parts").isNotNull(),
             F.concat(
-                F.lit("a frame of "),
-                F.size("_parts").cast("string"),
-                F.lit(" tuples, and its header `frame` says "),
-                F.col(FRAME).cast("string"),
+                F.lit("not the tuples that its header `frame` says: "), F.col(FRAME).cast("string")
             ),
         ),
     )

@@ -21,7 +21,7 @@ HEADERS = (*NUMBERS, wire.SOURCE, wire.WIRE, wire.FINISHED)
 FRAME_TUPLES_MAX = TUPLES_OF_A_RECORD_MAX - 1
 NO_BATCH_ID = "its header `punctuation` is no batch id: a whole number"
 NO_BATCH_IDS = "its header `punctuation` means nothing: the stream is not cut by punctuation"
-NO_COMPLETE = "its header `complete` is no event time: a whole number, below 2^62"
+NO_COMPLETE = "its header `complete` is no event time: a whole number of 64 bits"
 NO_COMPLETES = "its header `complete` means nothing: the stream is not cut by event time"
 NO_TIME = "its header `time` is no INTEGER (64 bits, no point, no exponent)"
 NO_SEQ = "its header `seq` is no number of a tuple: 0 to 2^63-1, for the last of a frame too"
@@ -49,7 +49,7 @@ def headed(records: DataFrame, stream: Stream) -> DataFrame:
         F.when(paired, F.col(_text(wire.SOURCE))).alias(SOURCE),
         F.when(paired, seq).alias(SEQ),
         F.col(wire.TIME).alias(TIME),
-        frame.cast("int").alias(FRAME),
+        frame.try_cast("int").alias(FRAME),
         _mark(stream).alias(MARK),
         F.coalesce(*_reasons(stream)).alias(REASON),
     ).withColumn(MARK, F.when(F.col(REASON).isNull(), F.col(MARK)))

@@ -12,22 +12,35 @@ from ingest.decoding.entries import TEXT
 from ingest.decoding.texts import BROKEN, FIELDS, KEPT, MORE, NULL
 from ingest.records import SEPARATOR
 
+QUOTES_MAX = 10_000
+"""Of a line: a line of nothing else would take a hundred times its size of memory."""
 END = SEPARATOR.decode()
 """Stands between fields while quotes are taken away. No line has it: it could not be in a frame."""
 
 
-def delimited(entries: DataFrame, format: Delimited, columns: int) -> DataFrame:
-    """Give the fields of lines with a separator, and with quotes or without."""
-    line, separator = F.col(TEXT), re.escape(format.separator)
-    fields, null = F.split(line, separator), F.lit(format.null)
+def delimited(
+    entries: DataFrame, format: Delimited, columns: int, *, unknown_max: int
+) -> DataFrame:
+    """Give the fields of lines with a separator, and with quotes or without.
+
+    What comes after `columns` and `unknown_max` fields is one more field.
+    """
+    line, separator, most = F.col(TEXT), re.escape(format.separator), columns + unknown_max + 1
+    fields, null = F.split(line, separator, most), F.lit(format.null)
     bad = F.lit(None).cast("string")
     if format.quote:
         quoted = F.contains(line, F.lit(format.quote))
-        entries = entries.withColumn(
-            "_parts", F.when(quoted, F.split(line, re.escape(format.quote)))
+        parts = F.split(line, re.escape(format.quote), QUOTES_MAX + 2)
+        entries = (
+            entries.withColumn("_parts", F.when(quoted, parts))
+            .withColumn("_parts", F.when(F.size("_parts") <= QUOTES_MAX + 1, F.col("_parts")))
+            .withColumn("_well", F.when(F.col("_parts").isNotNull(), _is_quoted_well(separator)))
         )
-        bad = F.when(quoted & ~_is_quoted_well(separator), F.lit("its quotes do not fit"))
-        fields = F.when(quoted, _quoted(format)).otherwise(fields)
+        bad = F.when(
+            quoted & F.col("_parts").isNull(), F.lit(f"more than {QUOTES_MAX:,} quotes")
+        ).when(quoted & ~F.col("_well"), F.lit("its quotes do not fit"))
+        bare = F.when(F.col("_well"), _quoted(format, most))
+        fields = F.when(quoted, bare).otherwise(fields)
         null = F.when(quoted, F.lit(None)).otherwise(null)
     given = F.size(FIELDS)
     few = F.concat(given.cast("string"), F.lit(f" fields, not {columns}"))
@@ -84,7 +97,7 @@ def _is_quoted_well(separator: str) -> Expression:
     return (last % 2 == 0) & (F.size(bad) == 0)
 
 
-def _quoted(format: Delimited) -> Expression:
+def _quoted(format: Delimited, most: int) -> Expression:
     """Take the quotes away; give null for what says so and was not quoted."""
     last = F.size("_parts") - 1
 
@@ -105,4 +118,4 @@ def _quoted(format: Delimited) -> Expression:
             F.startswith(field, F.lit(format.quote)), F.substring(field, 2, 2**31 - 1)
         ).otherwise(unquoted)
 
-    return F.transform(F.split(F.concat_ws("", F.transform("_parts", bare)), END), read)
+    return F.transform(F.split(F.concat_ws("", F.transform("_parts", bare)), END, most), read)
