@@ -16,7 +16,7 @@ from etl_procs.batch import MARK, NOTHING, REASON, VALUE
 from etl_procs.columns import Column, Type
 from etl_procs.wire import Avro
 
-JOB_S_MAX = 120.0
+JOB_S_MAX = 900.0
 """Of one job, on a machine that is busy: a decoder that hangs takes hours."""
 REASON_CHARACTERS_MAX = 400
 

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from vectoring import VECTORS
 
-MUTANTS = 1_500
+MUTANTS = 300
 
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)

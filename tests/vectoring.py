@@ -42,14 +42,17 @@ def a_spark(scratch: Path) -> Iterator[SparkSession]:
     """Start Spark as the engine does, without Kafka's jars."""
     loaded = config.load(environment={}).config
     started = session.start(loaded.engine, jars=[], scratch=scratch)
-    yield started
     gateway = SparkContext._gateway
     assert gateway is not None
-    started.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # what its JVM waits for
-    gateway.proc.wait(30)
-    SparkContext._gateway = SparkContext._jvm = None  # or the next one would talk to this one
+    try:
+        yield started
+        started.stop()
+        gateway.shutdown()
+    finally:
+        SparkContext._gateway = SparkContext._jvm = None  # or the next one would talk to this one
+        SparkContext._active_spark_context = None
+        gateway.proc.kill()
+        gateway.proc.wait()
 
 
 def bytes_of(written: Any) -> bytes | None:
