@@ -118,7 +118,6 @@ class Stack:
         """Start the stack, and stop it whatever happens."""
         say("broker, PostgreSQL, engine and API start")
         command = [*HEADRACE, "up", "--detach", *self.shared, "--set", "push.every_ms=2000"]
-        command += ["--set", "broker.topic_partitions=1"]  # one order, and so one outcome
         starting = subprocess.Popen(command)
         try:
             if starting.wait():

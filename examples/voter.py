@@ -4,7 +4,7 @@ S-Store's leaderboard: three procedures, one vote a batch, and their order matte
 who is removed gives the votes back, so the vote that comes next must see that.
 """
 
-from etl_procs import Batch, Dataflow, Transaction, by_count, last_tuples
+from etl_procs import Batch, Dataflow, Transaction, Wire, by_count, last_tuples
 
 CONTESTANTS = 100
 VOTES_A_REMOVAL = 1_000
@@ -12,7 +12,10 @@ VOTES_A_REMOVAL = 1_000
 flow = Dataflow("voter")
 
 votes = flow.stream(
-    "votes", "phone INTEGER NOT NULL, contestant INTEGER NOT NULL", batches=by_count(1)
+    "votes",
+    "phone INTEGER NOT NULL, contestant INTEGER NOT NULL",
+    batches=by_count(1),
+    wire=Wire(partitions=1),  # one order, and so one outcome
 )
 valid = flow.stream("valid", "phone INTEGER NOT NULL, contestant INTEGER NOT NULL")
 counted = flow.stream("counted", "contestant INTEGER NOT NULL")
