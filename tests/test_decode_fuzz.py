@@ -7,9 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 from vectoring import VECTORS
 
-MUTANTS = 300
+MUTANTS = 1_500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
 def test_every_input_has_one_outcome(spark: SparkSession, path: Path) -> None:
     tuples = fuzzing.fuzz(spark, path, number=1, mutants=MUTANTS)
