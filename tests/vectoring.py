@@ -1,11 +1,14 @@
 """Test vectors of the wire format: records as bytes, and what each gives; and running them."""
 
 import json
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -29,9 +32,15 @@ from ingest import session
 from ingest.decode import decoded
 
 VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.json"))
-SCHEMA = (
-    "partition INT, offset BIGINT, value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>"
+RECORDS = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
 )
+"""What of Kafka's records is decoded."""
 
 Record = tuple[bytes | None, Sequence[tuple[str, bytes | None]]]
 """The value and the headers of a Kafka record."""
@@ -102,22 +111,28 @@ def record_of(vector: dict[str, Any]) -> Record:
 
 def run(spark: SparkSession, stream: Stream, records: Iterable[Record]) -> list[list[Any]]:
     """Decode records, in one job; give the rows of each, in their order."""
-    rows = [
-        (
-            0,
-            offset,
-            None if value is None else bytearray(value),
-            [(key, None if text is None else bytearray(text)) for key, text in headers],
-        )
-        for offset, (value, headers) in enumerate(records)
-    ]
-    arrived = decoded(spark.createDataFrame(rows, SCHEMA), stream).toArrow()
-    given: list[list[Any]] = [[] for _ in rows]
+    held = list(records)
+    table = pa.Table.from_pylist(
+        [
+            {"partition": 0, "offset": offset, "value": value, "headers": _named(headers)}
+            for offset, (value, headers) in enumerate(held)
+        ],
+        RECORDS,
+    )
+    # Through a file: Spark would send what is in memory along with each task.
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+        pq.write_table(table, file.name)
+        arrived = decoded(spark.read.parquet(file.name), stream).toArrow()
+    given: list[list[Any]] = [[] for _ in held]
     for row in arrived.sort_by(PLACE).to_pylist():
         given[offset_of(row[PLACE])].append(row)
     for of in given:
         assert [index_of(row[PLACE]) for row in of] == [*range(len(of) - 1), LAST]
     return given
+
+
+def _named(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, str | bytes | None]]:
+    return [{"key": key, "value": value} for key, value in headers]
 
 
 def outcome(row: dict[str, Any], stream: Stream) -> dict[str, Any]:

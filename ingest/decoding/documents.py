@@ -39,9 +39,9 @@ def typed(entries: DataFrame, columns: Sequence[Column], *, more: bool) -> DataF
         ~F.startswith(F.expr(f"TRIM(LEADING ' \\t\\r\\n' FROM {TEXT})"), F.lit("{")),
         F.lit("not a JSON object"),
     )
-    faulty = told(values, columns, nulls, [F.to_json(field) for field in fields]).withColumn(
-        BROKEN, broken
-    )
+    shown = F.array(*(F.to_json(field) for field in fields))
+    faulty = told(values, columns, nulls, lambda index: F.get(shown, index))
+    faulty = faulty.withColumn(BROKEN, broken)
     if not more:
         return faulty
     known = [column.name for column in columns]

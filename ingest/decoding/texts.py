@@ -1,6 +1,6 @@
 """Texts: fields that are texts, as what the columns declare; or why they are not."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
@@ -55,25 +55,28 @@ READ = {Type.INTEGER: whole, Type.REAL: real, Type.TEXT: _as_it_is}
 
 def typed(lines: DataFrame, columns: Sequence[Column]) -> DataFrame:
     """Give lines with FIELDS the columns, and as FAULT why they do not fit."""
-    fields = [F.col(f"_field_{n}") for n in range(len(columns))]
     # As columns first: each is asked for several times.
-    each = [F.nullif(F.get(FIELDS, F.lit(n)), F.col(NULL)) for n in range(len(columns))]
-    values = lines.select(
-        "*", *(field.alias(f"_field_{n}") for n, field in enumerate(each))
-    ).select("*", *(READ[c.type](f).alias(c.name) for c, f in zip(columns, fields, strict=True)))
-    nulls = [field.isNull() for field in fields]
-    return told(values, columns, nulls, fields)
+    fields = [_field(F.lit(n)).alias(f"_field_{n}") for n in range(len(columns))]
+    values = lines.select("*", *fields).select(
+        "*", *(READ[c.type](F.col(f"_field_{n}")).alias(c.name) for n, c in enumerate(columns))
+    )
+    nulls = [_field(F.lit(n)).isNull() for n in range(len(columns))]
+    return told(values, columns, nulls, _field)
+
+
+def _field(index: Expression) -> Expression:
+    return F.nullif(F.get(FIELDS, index), F.col(NULL))
 
 
 def told(
     values: DataFrame,
     columns: Sequence[Column],
     nulls: Sequence[Expression],
-    shown: Sequence[Expression],
+    shown: Callable[[Expression], Expression],
 ) -> DataFrame:
     """Add as FAULT what is wrong with the first column that does not fit.
 
-    It has no value though its field is no null; the field is then `shown`.
+    It has no value though its field is no null; the field of its index is then `shown`.
     """
     # As a number first, for the words are the same for all columns: code of its own for the words
     # of each would be more than the JVM compiles.
@@ -82,7 +85,7 @@ def told(
     )
     words = F.array(*(F.lit(word) for column in columns for word in _words(column)))
     index = F.floor(F.col("_code") / KINDS).cast("int")
-    value = F.substring(F.get(F.array(*shown), index), 1, SHOWN_CHARACTERS)
+    value = F.substring(shown(index), 1, SHOWN_CHARACTERS)
     told = F.concat(
         F.get(words, F.col("_code")),
         F.when(F.col("_code") % KINDS == UNFIT, F.coalesce(value, F.lit(""))).otherwise(""),
