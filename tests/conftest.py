@@ -1,5 +1,6 @@
 """What tests share: a real PostgreSQL, with a database of its own for each test."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -15,6 +16,16 @@ from vectoring import a_spark
 
 from api.island import Island
 from migrations import warehouse
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command that runs in this process sets its log up; the next test knows nothing of it."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")
