@@ -38,6 +38,7 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         .config(
             "spark.hadoop.fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs"
         )
+        .config("spark.sql.variant.allowDuplicateKeys", "true")  # as from_json does
         .config("spark.scheduler.mode", "FAIR")  # each stream has a pool, and its share
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -1,12 +1,14 @@
 """Documents: a JSON object in UTF-8, as what the columns declare; or why it is not.
 
-It is read twice, for its values and for its rules, which is faster than getting values out of a
-variant. from_json gives the values; parsing it as a variant refuses what from_json lets through or
-changes in silence: single quotes, a key twice, half a surrogate pair, junk after the document, a
-number where a text is declared.
+from_json gives the values, and lets through or changes in silence what is no JSON, or does not fit:
+junk after the document, half a surrogate pair, a number where a text is declared. Most documents
+show at a glance that they have nothing of it. The others are parsed as a variant too, which takes
+as long again, and is asked for what is in them.
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import and_, or_
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
@@ -14,26 +16,35 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from etl_procs.columns import Column, Type
 from ingest.decoding.entries import TEXT
-from ingest.decoding.texts import BROKEN, KEPT, MORE, told
+from ingest.decoding.texts import BROKEN, FAULT, KEPT, MORE, told
 
 READ = {Type.INTEGER: "BIGINT", Type.REAL: "DOUBLE", Type.TEXT: "STRING"}
-OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "mode": "PERMISSIVE"}
+UNREAD = "_unread"
+"""Has the text of a document that from_json could not read, or not all of it."""
+OPTIONS = {
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": UNREAD,
+}
 
 END = "7193402571"
 """Comes after the document, to see that nothing else does; any number that is rare in documents."""
+NOT_ALL = "a key is there twice, and not all of its values fit"
+NUMBER = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
 
 
 def typed(entries: DataFrame, columns: Sequence[Column], *, more: bool) -> DataFrame:
     """Give the columns of entries, FAULT and BROKEN; and `more`: MORE and KEPT."""
+    read = entries.withColumn("_values", F.from_json(F.col(TEXT), _ddl(columns), OPTIONS))
     # JSON parsers stop after the first document, and junk may follow it.
-    wrapped = F.concat(F.lit("["), F.col(TEXT), F.lit(f",{END}]"))
-    parsed = (
-        entries.withColumn("_wrapped", F.try_parse_json(wrapped))
-        .withColumn("_texts", F.try_variant_get("_wrapped", "$[0]", _struct_of_texts(columns)))
-        .withColumn("_values", F.from_json(F.col(TEXT), _ddl(columns), OPTIONS))
+    wrapped = F.try_parse_json(F.concat(F.lit("["), F.col(TEXT), F.lit(f",{END}]")))
+    plain = F.lit(False) if more else F.coalesce(_is_plain(columns), F.lit(False))
+    parsed = read.withColumn("_plain", plain).withColumn(
+        "_wrapped", F.when(~F.col("_plain"), wrapped)
     )
     values = parsed.select("*", _alone().alias("_alone"), *(_value(column) for column in columns))
-    fields = [F.try_variant_get("_wrapped", f"$[0].{c.name}", "variant") for c in columns]
+    fields = [_field(column) for column in columns]
     nulls = [field.isNull() | F.is_variant_null(field) for field in fields]
     broken = F.when(~F.coalesce("_alone", F.lit(False)), F.lit("not JSON")).when(
         ~F.startswith(F.expr(f"TRIM(LEADING ' \\t\\r\\n' FROM {TEXT})"), F.lit("{")),
@@ -41,7 +52,8 @@ def typed(entries: DataFrame, columns: Sequence[Column], *, more: bool) -> DataF
     )
     shown = F.array(*(F.to_json(field) for field in fields))
     faulty = told(values, columns, nulls, lambda index: F.get(shown, index))
-    faulty = faulty.withColumn(BROKEN, broken)
+    fault = F.coalesce(FAULT, F.when(F.col(f"_values.{UNREAD}").isNotNull(), F.lit(NOT_ALL)))
+    faulty = faulty.withColumn(BROKEN, F.when(~F.col("_plain"), broken)).withColumn(FAULT, fault)
     if not more:
         return faulty
     known = [column.name for column in columns]
@@ -53,6 +65,27 @@ def typed(entries: DataFrame, columns: Sequence[Column], *, more: bool) -> DataF
     )
 
 
+def _is_plain(columns: Sequence[Column]) -> Expression:
+    """Tell of a document that was read that it is one object and ends there, and holds nothing
+    that has to be looked at again.
+    """
+    # Only at its end is there a brace that closes something: nothing can follow the document.
+    before = F.octet_length(F.substring_index(TEXT, "}", 1))
+    whole = F.startswith(TEXT, F.lit("{")) & (before == F.octet_length(TEXT) - 1)
+    read = F.col(f"_values.{UNREAD}").isNull() & ~F.contains(TEXT, F.lit("\\u"))
+    texts = [F.col(f"_values.{c.name}") for c in columns if c.type is Type.TEXT]
+    surely = [F.coalesce(_is_surely_text(text), F.lit(True)) for text in texts]
+    return reduce(and_, surely, whole & read)
+
+
+def _is_surely_text(value: Expression) -> Expression:
+    """Tell that from_json made it of a text, and not of a number, or of something longer."""
+    may_be_number = (value >= "-") & (value < ":") & F.rlike(value, F.lit(NUMBER))
+    # It writes a number beyond all bounds as "Infinity", with the quotes.
+    may_be_other = reduce(or_, [F.startswith(value, F.lit(first)) for first in '{["'])
+    return ~(may_be_number | may_be_other | value.isin("true", "false"))
+
+
 def _alone() -> Expression:
     end = F.to_json(F.try_variant_get("_wrapped", "$[1]", "variant")) == END
     # After a document in an array comes `,` or `]`, in an object `,"key":` or `}`: no junk is
@@ -62,18 +95,18 @@ def _alone() -> Expression:
     return F.when(F.contains(TEXT, F.lit(END)), in_array & in_object).otherwise(end)
 
 
-def _struct_of_texts(columns: Sequence[Column]) -> str:
-    texts = (f"{column.name}: variant" for column in columns if column.type is Type.TEXT)
-    return f"struct<{', '.join(texts)}>"
-
-
 def _ddl(columns: Sequence[Column]) -> str:
-    return ", ".join(f"{column.name} {READ[column.type]}" for column in columns)
+    read = [f"{column.name} {READ[column.type]}" for column in columns]
+    return ", ".join([*read, f"{UNREAD} STRING"])
 
 
 def _value(column: Column) -> Expression:
     value = F.col(f"_values.{column.name}")
-    if column.type is Type.TEXT:  # from_json would make texts of numbers
-        kind = F.schema_of_variant(F.col(f"_texts.{column.name}"))
-        value = F.when(kind == "STRING", value)
+    if column.type is Type.TEXT:
+        is_text = F.schema_of_variant(_field(column)) == "STRING"
+        value = F.when(F.col("_plain") | is_text, value)
     return value.alias(column.name)
+
+
+def _field(column: Column) -> Expression:
+    return F.try_variant_get("_wrapped", f"$[0].{column.name}", "variant")
