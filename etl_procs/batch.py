@@ -87,13 +87,25 @@ class Arrived:
         """Leave out what lies before `positions` (the next place in each partition), and order
         the rest by position.
         """
-        partitions, places = self.tuples[PARTITION], self.tuples[PLACE]
-        keep = pa.chunked_array([pa.repeat(True, len(places))])
+        tuples = self.tuples
         for partition, next_place in positions.items():
-            done = pc.and_(pc.equal(partitions, partition), pc.less(places, next_place))
-            keep = pc.and_not(keep, done)
-        order = [(PARTITION, "ascending"), (PLACE, "ascending")]
-        return Arrived(self.stream, self.tuples.filter(keep).sort_by(order), self.through)
+            done = pc.and_(
+                pc.equal(tuples[PARTITION], partition), pc.less(tuples[PLACE], next_place)
+            )
+            if pc.any(done).as_py():
+                tuples = tuples.filter(pc.invert(done))
+        if not _is_in_order(tuples):
+            tuples = tuples.sort_by([(PARTITION, "ascending"), (PLACE, "ascending")])
+        return Arrived(self.stream, tuples, self.through)
+
+
+def _is_in_order(tuples: pa.Table) -> bool:
+    """Tell if tuples lie by position, as they do when they come from Spark: sorting copies all."""
+    partition, place = (
+        pc.pairwise_diff(tuples[name].combine_chunks()) for name in (PARTITION, PLACE)
+    )
+    rises = pc.or_(pc.greater(partition, 0), pc.and_(pc.equal(partition, 0), pc.greater(place, 0)))
+    return bool(pc.all(rises, min_count=0).as_py())
 
 
 class Position(NamedTuple):

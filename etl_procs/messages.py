@@ -37,12 +37,15 @@ class Open(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Tuples of a border stream, as Arrow IPC."""
+    """Tuples of a border stream. On the way, what they are comes behind it: as it is, for pickling
+    copies it twice.
+    """
 
     dataflow: str
     stream: str
-    data: bytes
     through: Mapping[int, int]
+    data: bytes = b""
+    """As Arrow IPC."""
 
 
 class Stop(NamedTuple):

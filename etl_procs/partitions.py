@@ -88,7 +88,7 @@ class Partitions:
             waits = {(partition, room) for partition in range(len(parts))}
             self._full |= waits
         for process, part in zip(self._processes, parts, strict=False):
-            process.say(Take(*room, arrow.to_bytes(part.tuples), part.through))
+            process.say(Take(*room, part.through), arrow.to_bytes(part.tuples))
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or not waits & self._full)
 
@@ -151,10 +151,12 @@ class _Process:
         """Say of which partition something is; of the only one there may be, nothing."""
         return f"partition {self.partition}: {text}" if self.partition else text
 
-    def say(self, message: Any) -> None:
+    def say(self, message: Any, data: bytes = b"") -> None:
         """Say something. If it is gone, that is heard by who listens to it."""
         with self._saying, suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send(message)
+            if data:
+                self._connection.send_bytes(data)
 
     def hear(self, *kinds: type) -> Any:
         """Hear the next word; None at an end that was asked for. An error is raised."""

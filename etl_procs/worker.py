@@ -103,7 +103,7 @@ class Worker:
 
     def _do(self, said: Take | Open | Stop) -> None:
         match said:
-            case Take(dataflow, name, data, through):
+            case Take(dataflow, name, through, data):
                 stream = self._dataflows[dataflow].streams[name]
                 self._core.feed(Arrived(stream, arrow.from_bytes(data), through))
                 self._owed.append(stream)
@@ -198,7 +198,10 @@ def _hear(connection: Connection, inbox: "SimpleQueue[Any]") -> None:
     """
     try:
         while True:
-            inbox.put(connection.recv())
+            said = connection.recv()
+            if isinstance(said, Take):
+                said = said._replace(data=connection.recv_bytes())
+            inbox.put(said)
     except (EOFError, OSError):
         os._exit(Exit.FAILED)
 

@@ -53,7 +53,7 @@ class Laboring:
     def say(self, arrived: Arrived) -> None:
         """Hand tuples in, whether or not there is room."""
         stream, data = arrived.stream, arrow.to_bytes(arrived.tuples)
-        self.inbox.put(Take(stream.dataflow, stream.name, data, arrived.through))
+        self.inbox.put(Take(stream.dataflow, stream.name, arrived.through, data))
 
     def until(self, condition: Any) -> None:
         until(condition, PATIENCE_S, lambda: f"{self.said} {self.failures}")
