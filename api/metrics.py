@@ -104,6 +104,11 @@ def _measured(found: Measured) -> list[Metric]:
         _counter("aborts_total", "Attempts that failed.", _by_unit(figures["aborts"])),
         _counter("dead_batches_total", "Batches given up.", _by_unit(figures["dead_batches"])),
         _counter("dead_tuples_total", "Tuples set aside.", _by_flow(figures["dead_tuples"])),
+        _counter(
+            "repeats_total",
+            "Tuples passed over, for their source had sent them before.",
+            [(labels, queue["repeats"]) for labels, queue in by_stream],
+        ),
         _gauge(
             "waiting_tuples",
             "Tuples that have arrived and are in no commit.",

@@ -19,6 +19,7 @@ from etl_procs.batch import (
     REASON,
     Arrived,
     Input,
+    Run,
     Tuple,
 )
 from etl_procs.chunk import (
@@ -38,7 +39,7 @@ from etl_procs.chunk import (
 from etl_procs.errors import CoreError
 from etl_procs.model import Stream
 from etl_procs.rules import ByCount, ByInterval, Late, OnTimeout
-from etl_procs.sources import Run, Sources
+from etl_procs.sources import Sources
 
 MARKS_AHEAD_MAX = 10_000
 """How many batches one punctuation may end at most."""
@@ -82,7 +83,7 @@ class Backlog(ABC):
         """The stream of what is late, if that has one of its own."""
         self._begun = dict(seen)
         self._seen = seen
-        self._sources = sources
+        self.sources = sources
         self._finished: dict[int, int] = {}
         """Where the partitions are finished that nobody waits for; it is read again at a start."""
         self._resumes: dict[int, int] = {}
@@ -107,9 +108,10 @@ class Backlog(ABC):
             if through > max(read.get(partition, 0), self._seen.get(partition, 0)):
                 read[partition] = through
         self._seen.update(read)
+        came = self.sources.fresh(came)
         if pc.any(pc.equal(came[MARK], NOTHING)).as_py():
             came = came.filter(pc.coalesce(pc.not_equal(came[MARK], NOTHING), True))
-        new = self._sane(self._sources.fresh(came))
+        new = self._sane(came)
         records = new if new[MARK].null_count == len(new) else new.filter(new[MARK].is_null())
         chunk = Chunk(self.stream, records, now)
         moved: dict[int, int] = {}

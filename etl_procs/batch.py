@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl_procs.model import Stream
 from etl_procs.rules import Value
-
-if TYPE_CHECKING:
-    from etl_procs.sources import Run
 
 PARTITION, PLACE, VALUE, REASON, MARK = "_partition", "_place", "_value", "_reason", "_mark"
 SOURCE, SEQ = "_source", "_seq"
@@ -199,6 +196,15 @@ class Batch:
         return self._origin(index) if self._origin else None
 
 
+class Run(NamedTuple):
+    """Consecutive numbers of a source in one partition."""
+
+    partition: int
+    source: str
+    first: int
+    last: int
+
+
 class Input(NamedTuple):
     """What one border stream gives to a round: its batch, and what became of the log before it."""
 
@@ -209,7 +215,7 @@ class Input(NamedTuple):
     """The next place in each partition that it moves."""
     size: int = 0
     """The bytes of its records, about."""
-    numbers: "Sequence[Run]" = ()
+    numbers: Sequence[Run] = ()
     """The numbers of its tuples in their sources."""
     late: Batch | None = None
     """The tuples that came too late, where they go to a stream of their own."""

@@ -1,6 +1,6 @@
 """Chunks: what one arrival brought, and the pieces of it of which batches are made."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -14,19 +14,23 @@ from etl_procs.batch import (
     PARTITION,
     PLACE,
     REASON,
+    SEQ,
+    SOURCE,
     Batch,
     Position,
+    Run,
     Tuple,
     tuples_of,
 )
 from etl_procs.model import Stream
-from etl_procs.sources import Numbers
 
 # Pieces of more rows are handed on as Arrow; of fewer, a table costs more than its tuples do.
 ROWS_OF_A_PIECE = 64
 
 LATE = "_late"
 """The column that marks tuples for the stream of those that are late."""
+RUN = "_run"
+"""The column that tells apart the runs of consecutive numbers, where anything has one."""
 
 
 class Chunk:
@@ -49,8 +53,7 @@ class Chunk:
         """Which of the decoded ones go to the stream of those that are late."""
         if LATE in records.column_names:
             self.late_at = pc.indices_nonzero(self.good[LATE]).to_pylist()
-        numbers = Numbers(records)
-        self.numbers = numbers if numbers.any else None
+        self.numbers = Numbers(records) if RUN in records.column_names else None
         self._tuples: list[Tuple] | None = None
 
     def segment(self, epoch: int, partition: int, start: int, end: int) -> "Segment":
@@ -64,6 +67,29 @@ class Chunk:
                 return tuples_of(self.table.slice(start, end - start))
             self._tuples = tuples_of(self.table)
         return self._tuples[start:end]
+
+
+class Numbers:
+    """The numbers of some records, of which parts are asked for."""
+
+    def __init__(self, records: pa.Table) -> None:
+        self._seqs = integers(records[SEQ])
+        self._runs = numbers_of(records)
+        self._starts = [start for start, *_ in self._runs]
+
+    def of(self, start: int, end: int) -> list[Run]:
+        """Give the runs of consecutive numbers among the records from `start` to `end`."""
+        found, seqs = [], self._seqs
+        for at in range(max(bisect_right(self._starts, start) - 1, 0), len(self._runs)):
+            run_start, run_end, run = self._runs[at]
+            if run_start >= end:
+                break
+            since, till = max(start, run_start), min(end, run_end)
+            if since < till:
+                # An empty entry is no record: its number goes with the next one of the run.
+                first = seqs[since - 1] + 1 if since > run_start else seqs[since]
+                found.append(run._replace(first=first, last=seqs[till - 1]))
+        return found
 
 
 Piece = tuple[Chunk, int, int]
@@ -153,6 +179,23 @@ def until_finished(new: pa.Table) -> Iterator[tuple[int, int, int, int | None]]:
             yield partition, start, row, new[PLACE][row].as_py()
             start = row + 1
         yield partition, start, run_end, None
+
+
+def numbers_of(records: pa.Table) -> list[tuple[int, int, Run]]:
+    """Give (from, to, it) of each run of consecutive numbers."""
+    rows = [(start, end) for run, start, end in runs_of(records[RUN]) if run is not None]
+    starts = pa.array([start for start, _ in rows], pa.int64())
+    partitions, sources, firsts, lasts = (
+        records[name].take(at).to_pylist()
+        for name, at in (
+            (PARTITION, starts),
+            (SOURCE, starts),
+            (SEQ, starts),
+            (SEQ, pa.array([end - 1 for _, end in rows], pa.int64())),
+        )
+    )
+    runs = map(Run, partitions, sources, firsts, lasts)
+    return [(start, end, run) for (start, end), run in zip(rows, runs, strict=True)]
 
 
 def runs_of(column: pa.ChunkedArray | pa.Array) -> list[tuple[int, int, int]]:

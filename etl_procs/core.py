@@ -189,7 +189,8 @@ class Core:
         return min((moment for moment in found if moment is not None), default=None)
 
     def queues(self) -> dict[str, dict[str, float]] | None:
-        """Tell, for each border stream, how many tuples wait, and the age of the oldest.
+        """Tell, for each border stream, how many tuples wait, the age of the oldest, and how many
+        were repeats.
 
         None while a long group runs: whoever only measures does not wait for it.
         """
@@ -201,8 +202,10 @@ class Core:
             for flow in self._flows.values():
                 oldest = flow.intake.oldest()
                 age = 0.0 if oldest is None else now - oldest
+                repeats = flow.intake.repeats()
                 for stream, tuples in flow.intake.waiting().items():
-                    found[f"{flow.name}.{stream}"] = {"tuples": tuples, "oldest_s": age}
+                    of = {"tuples": tuples, "oldest_s": age, "repeats": repeats[stream]}
+                    found[f"{flow.name}.{stream}"] = of
         finally:
             self._lock.release()
         return found

@@ -15,7 +15,7 @@ from math import inf
 from typing import NoReturn
 
 from etl_procs import ledger, pending, sources, staging
-from etl_procs.batch import Batch, Round, Tuple
+from etl_procs.batch import Batch, Round, Run, Tuple
 from etl_procs.dead_letters import DeadLetters, Replay
 from etl_procs.errors import (
     Aborted,
@@ -31,7 +31,6 @@ from etl_procs.flow import Committed, Flow, Key
 from etl_procs.graph import Unit
 from etl_procs.metrics import Metrics
 from etl_procs.rules import rule_of
-from etl_procs.sources import Run
 from etl_procs.staging import Staged
 from etl_procs.store import GuardedStore
 from headrace.clock import Clock

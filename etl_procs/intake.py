@@ -74,7 +74,7 @@ class Intake:
         for stream in dataflow.borders:
             seen, rule = dict(positions.get(stream.name, {})), stream.batches
             first, lanes = self._cut + 1, partitions[stream.name]
-            sources = Sources(partial(known, stream.name))
+            sources = Sources(stream.full_name, partial(known, stream.name))
             if isinstance(rule, ByCount):
                 self._check_size(stream, rule.tuples)
                 self._queues.append(Counted(stream, seen, [ALL], first, sources))
@@ -144,6 +144,10 @@ class Intake:
     def waiting_bytes(self) -> dict[str, int]:
         """Tell the size of what waits on each border stream."""
         return {queue.stream.name: queue.bytes for queue in self._queues}
+
+    def repeats(self) -> dict[str, int]:
+        """Count the tuples of each border stream that were passed over, as they came before."""
+        return {queue.stream.name: queue.sources.repeats for queue in self._queues}
 
     def passed(self) -> dict[str, dict[int, int]]:
         """Tell, by stream, positions that no round will move: what lies before them is others'."""

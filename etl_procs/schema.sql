@@ -60,15 +60,16 @@ CREATE TABLE IF NOT EXISTS headrace_positions (
     PRIMARY KEY (dataflow, stream, partition)
 ) STRICT, WITHOUT ROWID;
 
--- And which numbers of its producers' sources it has consumed there: the highest one, and bit by bit,
--- in little-endian order, whether that and those before it were seen.
+-- And which numbers of its producers' sources it has consumed there, as ranges: of each its first
+-- number and the one after its last, 8 bytes each in this machine's order. Before told_from, gaps
+-- between them were closed, for there were too many.
 CREATE TABLE IF NOT EXISTS headrace_sources (
     dataflow  TEXT NOT NULL,
     stream    TEXT NOT NULL,
     partition INTEGER NOT NULL,
     source    TEXT NOT NULL,
-    high      INTEGER NOT NULL,
-    bits      BLOB NOT NULL,
+    bounds    BLOB NOT NULL,
+    told_from INTEGER NOT NULL,
     PRIMARY KEY (dataflow, stream, partition, source)
 ) STRICT, WITHOUT ROWID;
 

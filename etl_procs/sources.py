@@ -1,101 +1,138 @@
 """Sources: which of their numbers were seen, so that what a producer sends again changes nothing.
 
-Kept for each source in each partition of a topic, in the commit of the tuples themselves: the
-highest number, and which of the WINDOW before it were seen. What comes out of order within the
-window is told exactly; a number from before it is taken to be a repeat.
+Kept for each source in each partition of a topic, in the commit of the tuples themselves, as ranges
+of numbers. A source without gaps is one range for ever, and all that comes out of order is told
+exactly, as long as there are no more than RANGES_MAX of them.
 """
 
+import logging
 import sqlite3
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl_procs.batch import MARK, PARTITION, SEQ, SOURCE
+from etl_procs.batch import MARK, NOTHING, PARTITION, SEQ, SOURCE, Run
+from etl_procs.chunk import RUN, numbers_of
 
-WINDOW = 1024
-"""More than a producer has under way at once; and a number of so many bits is quick."""
-ALL_SEEN = (1 << WINDOW) - 1
+log = logging.getLogger(__name__)
+
+RANGES_MAX = 1024
+"""What a source has of 16 bytes each. One more, and the gap between the lowest two is closed."""
 
 KEPT_MAX = 10_000
 """So many sources are kept in mind before those are let go that are in the ledger as they are."""
 
+SAID_MAX = 100
+"""So many sources of a stream are named in the log; those after them are only counted."""
+
 SEEN = """\
-SELECT high, bits FROM headrace_sources
+SELECT bounds, told_from FROM headrace_sources
 WHERE dataflow = :dataflow AND stream = :stream AND partition = :partition AND source = :source"""
 
 SEE = """\
-INSERT INTO headrace_sources VALUES (:dataflow, :stream, :partition, :source, :high, :bits)
-ON CONFLICT DO UPDATE SET high = excluded.high, bits = excluded.bits"""
+INSERT INTO headrace_sources
+VALUES (:dataflow, :stream, :partition, :source, :bounds, :told_from)
+ON CONFLICT DO UPDATE SET bounds = excluded.bounds, told_from = excluded.told_from"""
 
 
-class Run(NamedTuple):
-    """Consecutive numbers of a source in one partition."""
+@dataclass(slots=True)
+class Seen:
+    """Which numbers of a source were seen."""
 
-    partition: int
-    source: str
-    first: int
-    last: int
+    bounds: "array[int]" = field(default_factory=lambda: array("Q"))
+    """Of each range, in rising order: its first number, and the one after its last."""
+    told_from: int = 0
+    """Before it gaps were closed: a number there counts as seen, and may never have come."""
 
-
-class Seen(NamedTuple):
-    """Which numbers of a source were seen: bit n of `bits` stands for `high - n`."""
-
-    high: int = -1
-    bits: int = 0
-
-    def has(self, number: int) -> bool:
-        """Whether a number was seen, or is from before the window."""
-        below = self.high - number
-        return below >= 0 and (below >= WINDOW or bool(self.bits >> below & 1))
-
-    def with_run(self, first: int, last: int) -> "Seen":
+    def add(self, first: int, last: int) -> None:
         """Add consecutive numbers."""
-        high = max(self.high, last)
-        run = (1 << min(last - first + 1, WINDOW)) - 1
-        up = high - self.high
-        bits = (self.bits << up if up < WINDOW else 0) | (run << min(high - last, WINDOW))
-        return Seen(high, bits & ALL_SEEN)
+        bounds, after = self.bounds, last + 1
+        begin, end = bisect_left(bounds, first), bisect_right(bounds, after)
+        # At an odd place it lies in a range, or at its edge, and is no bound.
+        new = [first] * (begin % 2 == 0) + [after] * (end % 2 == 0)
+        bounds[begin:end] = array("Q", new)
+        if len(bounds) > 2 * RANGES_MAX:
+            self.told_from = bounds[2]
+            del bounds[1:3]
 
-
-NONE = Seen()
+    def among(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Give those of consecutive numbers that were seen, as ranges: the first, and the last."""
+        bounds, after = self.bounds, last + 1
+        begin, end = bisect_right(bounds, first), bisect_left(bounds, after)
+        cuts = [first] * (begin % 2) + bounds[begin:end].tolist() + [after] * (end % 2)
+        return [(a, b - 1) for a, b in zip(cuts[::2], cuts[1::2], strict=True)]
 
 
 class Sources:
     """What was seen of the sources of one stream: all that was read, committed or not."""
 
-    def __init__(self, known: Callable[[int, str], Seen]) -> None:
+    def __init__(self, stream: str, known: Callable[[int, str], Seen]) -> None:
+        self._stream = stream
         self._known = known
         self._seen: dict[tuple[int, str], Seen] = {}
         self._full = KEPT_MAX
+        self._said: set[tuple[int, str, bool]] = set()
+        self.repeats = 0
+        """Tuples that were passed over."""
 
     def fresh(self, records: pa.Table) -> pa.Table:
-        """Leave out what was seen before, and take note of the rest."""
-        kept, at = [], 0
-        for start, end, run in _runs(records):
-            kept += [(at, start), *self._fresh(run, start, end)]
-            at = end
-        kept.append((at, len(records)))
-        if sum(end - start for start, end in kept) == len(records):
+        """Leave out what was seen before, and take note of the rest; its runs are marked."""
+        if records[SEQ].null_count == len(records):
             return records
-        pieces = [records.slice(start, end - start) for start, end in kept if end > start]
-        return pa.concat_tables(pieces or [records.slice(0, 0)]).combine_chunks()
+        records = _with_runs(records)
+        marks, is_fresh = records[MARK].combine_chunks(), bytearray(b"\1") * len(records)
+        noted: dict[tuple[int, str, bool], list[tuple[int, int, int]]] = defaultdict(list)
+        for row, _, run in numbers_of(records):
+            for first, last, is_told in self._again(run):
+                start, rows = row + first - run.first, last - first + 1
+                is_fresh[start : start + rows] = bytes(rows)
+                if tuples := marks.slice(start, rows).null_count:
+                    noted[run.partition, run.source, is_told].append((first, last, tuples))
+        if 0 not in is_fresh:
+            return records
+        self._note(noted)
+        flags = pa.Array.from_buffers(pa.uint8(), len(records), [None, pa.py_buffer(is_fresh)])
+        return records.filter(flags.cast(pa.bool_())).combine_chunks()
 
-    def _fresh(self, run: Run, start: int, end: int) -> list[tuple[int, int]]:
+    def _again(self, run: Run) -> Iterator[tuple[int, int, bool]]:
+        """Add a run; give what was seen of it before, and whether that is told one by one."""
         key = run.partition, run.source
         seen = self._seen.get(key)
         if seen is None:
             self._let_go()
-            seen = self._known(*key)
-        self._seen[key] = seen.with_run(run.first, run.last)
-        if run.first > seen.high:
-            return [(start, end)]
-        above = min(seen.high, run.last) + 1
-        window = range(max(run.first, seen.high - WINDOW), above)
-        rows = [start + number - run.first for number in window if not seen.has(number)]
-        return [*((row, row + 1) for row in rows), (start + above - run.first, end)]
+            seen = self._seen[key] = self._known(*key)
+        found, told_from = seen.among(run.first, run.last), seen.told_from
+        seen.add(run.first, run.last)
+        for first, last in found:
+            if first < told_from:
+                yield first, min(last, told_from - 1), False
+            if last >= told_from:
+                yield max(first, told_from), last, True
+
+    def _note(self, noted: dict[tuple[int, str, bool], list[tuple[int, int, int]]]) -> None:
+        """Count what is passed over, and say it once of each source."""
+        for key, ranges in noted.items():
+            firsts, lasts, counts = zip(*ranges, strict=True)
+            self.repeats += sum(counts)
+            if key in self._said or len(self._said) >= SAID_MAX:
+                continue
+            self._said.add(key)
+            partition, source, is_told = key
+            of = (self._stream, source, min(firsts), max(lasts), partition, sum(counts))
+            if is_told:
+                text = (
+                    "stream %s: source %s sends numbers %d to %d again in partition %d: %d tuples"
+                )
+                log.info(f"{text} are passed over", *of)
+            else:
+                text = "stream %s: source %s sends numbers %d to %d in partition %d: %d tuples"
+                why = "the source has more than %d gaps, and whether they came cannot be told"
+                log.warning(f"{text} are passed over as repeats, for {why}", *of, RANGES_MAX)
 
     def _let_go(self) -> None:
         if len(self._seen) >= self._full:
@@ -104,57 +141,22 @@ class Sources:
             self._full = max(KEPT_MAX, 2 * len(self._seen))
 
 
-class Numbers:
-    """The numbers of some records, of which parts are asked for."""
-
-    def __init__(self, records: pa.Table) -> None:
-        self._runs = _runs(records)
-        self._starts = [start for start, _, _ in self._runs]
-        self.any = bool(self._runs)
-
-    def of(self, start: int, end: int) -> list[Run]:
-        """Give the runs of consecutive numbers among the records from `start` to `end`."""
-        found = []
-        for at in range(max(bisect_right(self._starts, start) - 1, 0), len(self._runs)):
-            run_start, run_end, run = self._runs[at]
-            if run_start >= end:
-                break
-            since, till = max(start, run_start), min(end, run_end)
-            if since < till:
-                first = run.first + since - run_start
-                found.append(run._replace(first=first, last=first + till - since - 1))
-        return found
-
-
-def _runs(records: pa.Table) -> list[tuple[int, int, Run]]:
-    """Find the runs of consecutive numbers among records, each with its rows: from, to."""
-    if records[SEQ].null_count == len(records):
-        return []
+def _with_runs(records: pa.Table) -> pa.Table:
+    """Number the runs of consecutive numbers; of what is no tuple, empty entries belong to them."""
     partitions, seqs, marks = (records[name].combine_chunks() for name in (PARTITION, SEQ, MARK))
     sources = records[SOURCE].combine_chunks().dictionary_encode()
-    numbers = pc.if_else(marks.is_null(), seqs, None)
+    numbers = pc.if_else(pc.coalesce(pc.equal(marks, NOTHING), True), seqs, None)
     has = numbers.is_valid()
-    same = pc.and_(
+    goes_on = pc.and_(
         pc.equal(pc.pairwise_diff(numbers), 1),
         pc.and_(
             pc.equal(pc.pairwise_diff(partitions), 0),
             pc.equal(pc.pairwise_diff(sources.indices), 0),
         ),
     )
-    begins = pc.and_(has, pc.invert(pc.coalesce(same, False)))
-    starts = pc.indices_nonzero(begins).to_pylist()
-    # A run ends where the next one begins, or where something has no number.
-    gaps = pc.indices_nonzero(pc.invert(has)).to_pylist()
-    found = []
-    for start, end in zip(starts, [*starts, len(numbers)][1:], strict=True):
-        gap = bisect_left(gaps, start)
-        end = min(end, gaps[gap]) if gap < len(gaps) else end
-        first = numbers[start].as_py()
-        source = sources.dictionary[sources.indices[start].as_py()].as_py()
-        found.append(
-            (start, end, Run(partitions[start].as_py(), source, first, first + end - start - 1))
-        )
-    return found
+    begins = pc.and_(has, pc.invert(pc.coalesce(goes_on, False)))
+    run = pc.if_else(has, pc.cumulative_sum(begins.cast(pa.int64())), None)
+    return records.append_column(RUN, run)
 
 
 def known(
@@ -163,17 +165,22 @@ def known(
     """Tell what the ledger has of a source."""
     of = {"dataflow": dataflow, "stream": stream, "partition": partition, "source": source}
     found = connection.execute(SEEN, of).fetchone()
-    return NONE if found is None else Seen(found[0], int.from_bytes(found[1], "little"))
+    seen = Seen()
+    if found is not None:
+        seen.bounds.frombytes(found[0])
+        seen.told_from = found[1]
+    return seen
 
 
 def see(connection: sqlite3.Connection, dataflow: str, stream: str, runs: Iterable[Run]) -> None:
     """Record what a group of batches has of the sources of a stream."""
     now: dict[tuple[int, str], Seen] = {}
     for partition, source, first, last in runs:
-        key = partition, source
-        seen = now.get(key) or known(connection, dataflow, stream, partition, source)
-        now[key] = seen.with_run(first, last)
-    for (partition, source), (high, bits) in now.items():
+        seen = now.get((partition, source))
+        if seen is None:
+            seen = now[partition, source] = known(connection, dataflow, stream, partition, source)
+        seen.add(first, last)
+    for (partition, source), seen in now.items():
         of = {"dataflow": dataflow, "stream": stream, "partition": partition, "source": source}
-        size = (bits.bit_length() + 7) // 8
-        connection.execute(SEE, {**of, "high": high, "bits": bits.to_bytes(size, "little")})
+        is_seen = {"bounds": seen.bounds.tobytes(), "told_from": seen.told_from}
+        connection.execute(SEE, {**of, **is_seen})

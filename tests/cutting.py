@@ -1,6 +1,7 @@
 """An intake at the bench: logs written as words, and what is cut of them; at will, any log."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -9,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl_procs.batch import ARRIVAL, FINISHED, NOTHING, Arrived, Round
+from etl_procs.batch import ARRIVAL, FINISHED, NOTHING, Arrived, Round, Run
 from etl_procs.columns import parse_tuple
 from etl_procs.dataflow import Dataflow
 from etl_procs.intake import Intake
 from etl_procs.model import Stream
 from etl_procs.routing import routed
 from etl_procs.rules import ByInterval, OnTimeout, Rule, by_count, by_interval, by_punctuation
-from etl_procs.sources import Run, Seen
+from etl_procs.sources import Seen
 
 CLOSE = OnTimeout.CLOSE
 
@@ -116,7 +117,7 @@ class Bench:
             partitions=dict.fromkeys(names, range(partitions)[::-1]),
             clock=self.clock,
             rows_max=rows_max,
-            known=lambda stream, partition, source: known.get((partition, source), Seen()),
+            known=lambda _, *source: deepcopy(known.get(source, Seen())),
             me=me,
         )
 
@@ -179,8 +180,7 @@ def seen_in(cuts: Sequence["Cut"]) -> dict[tuple[int, str], Seen]:
     """Tell what the ledger has of each source after these rounds of one stream."""
     found: dict[tuple[int, str], Seen] = {}
     for partition, source, first, last in (run for cut in cuts for run in cut.numbers):
-        key = partition, source
-        found[key] = found.get(key, Seen()).with_run(first, last)
+        found.setdefault((partition, source), Seen()).add(first, last)
     return found
 
 

@@ -19,7 +19,7 @@ from etl_procs import Dataflow, Stream, by_count, by_interval, by_punctuation, l
 from etl_procs.batch import ARRIVAL, LAST, place_of
 from etl_procs.core import Core, core_path
 from etl_procs.rules import Late
-from etl_procs.sources import KEPT_MAX, NONE, Seen, Sources
+from etl_procs.sources import KEPT_MAX, Seen, Sources
 from etl_procs.wire import Clean, Format, Mean, Wire, delimited, fixed_width, xml
 from headrace import config
 from headrace.cli import lags, main
@@ -92,7 +92,7 @@ def test_sources_that_wait_for_their_commit_are_not_looked_up_for_each_new_one()
     def known(_partition: int, _source: str) -> Seen:
         nonlocal asked
         asked += 1
-        return NONE
+        return Seen()
 
     names = [f"device {n}" for n in range(count)]
     values = [[0] * count, range(count), None, None, None, names, [1] * count]
@@ -100,12 +100,16 @@ def test_sources_that_wait_for_their_commit_are_not_looked_up_for_each_new_one()
         pa.nulls(count, field.type) if given is None else pa.array(given, field.type)
         for field, given in zip(ARRIVAL, values, strict=True)
     ]
-    sources = Sources(known)
+    sources = Sources("f.s", known)
     for start in range(0, count, 1_000):
         assert len(sources.fresh(pa.table(columns, schema=ARRIVAL).slice(start, 1_000))) == 1_000
         if asked > 10 * count:
             break
     assert asked <= 10 * count
+
+
+def test_a_number_that_comes_late_and_never_came_before_is_not_lost() -> None:
+    assert Bench(by_count(1)).add("1@a1 2@a5000 3@a2").names() == ["0:0", "0:1", "0:2"]
 
 
 # Positions that stay at the mark of a finished partition.

@@ -172,6 +172,7 @@ def test_prometheus_is_told_all_that_is_measured(made: Till, engine: Scribe) -> 
     assert found["staged_rows", 'dataflow="till"'] == 2
     assert found["waiting_tuples", 'dataflow="till",stream="sold"'] == 2
     assert found["waiting_tuples", 'dataflow="till",stream="returned"'] == 0
+    assert found["repeats_total", 'dataflow="till",stream="sold"'] == 0
     assert found["commits_total", ""] == found["group_seconds_count", ""] == 3
     assert found["watermark", 'dataflow="till"'] == made.core.metrics.epochs["till"]
 
@@ -241,7 +242,7 @@ def test_the_status_shows_each_dataflow(
     main(["status", "--home", str(made.home)])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     row = next(line for line in lines if line[:1] == ["till"])
-    assert row == ["till", "3", "0.0", "3", "1", "2", "0.0", "s", *row[8:9], "3"]
+    assert row == ["till", "3", "0.0", "3", "1", "0", "2", "0.0", "s", *row[9:10], "3"]
     assert any("commits/s" in line for line in lines)
     seen = status(made, capsys)
     assert seen["living"] is True

@@ -1,8 +1,12 @@
 """What a producer sends again changes nothing; partitions that finish; late tuples; order."""
 
+import logging
+from array import array
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from cutting import CORRECTED, Bench, Cut, Log, feed, for_any, log_of, moved, ways
@@ -14,7 +18,7 @@ from trial import Trial, nothing
 from etl_procs import Batch, Dataflow, Late, Transaction, by_count, by_interval, by_punctuation
 from etl_procs import Trial as AuthorsTrial
 from etl_procs.batch import FINISHED, LAST, index_of, offset_of, place_of
-from etl_procs.sources import WINDOW, Seen
+from etl_procs.sources import RANGES_MAX, Seen
 from headrace.errors import DefinitionError
 
 
@@ -24,18 +28,46 @@ def test_the_place_after_the_last_tuple_of_a_record_is_the_next_record() -> None
     assert place_of(7, 0) < place_of(7, 1) < place_of(7, LAST)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 40)), max_size=20))
-def test_numbers_are_told_exactly_in_the_window_and_taken_as_seen_before_it(
-    runs: list[tuple[int, int]],
+def without_the_lowest_gap(numbers: set[int], ranges_max: int) -> int:
+    """Close the lowest gap among numbers if there are too many; tell where it ended, or 0."""
+    gaps = [(a + 1, b) for a, b in pairwise(sorted(numbers)) if b > a + 1]
+    if len(gaps) < ranges_max:
+        return 0
+    numbers.update(range(*gaps[0]))
+    return gaps[0][1]
+
+
+RUNS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=40)
+
+
+@pytest.mark.parametrize("ranges_max", [3, RANGES_MAX])
+@given(runs=RUNS)
+def test_ranges_hold_what_a_set_does_and_of_too_many_gaps_not_the_lowest(
+    ranges_max: int, runs: list[tuple[int, int]]
 ) -> None:
-    seen, model = Seen(), set[int]()
-    for first, count in runs:
-        model |= set(range(first, first + count))
-        seen = seen.with_run(first, first + count - 1)
-    high = max(model, default=-1)
-    for number in {*model, *(n + 1 for n in model), *range(0, 3_100, 97)}:
-        told = number in model if number > high - WINDOW else True
-        assert seen.has(number) == told, number
+    seen, model, told_from = Seen(), set[int](), 0
+    with patch("etl_procs.sources.RANGES_MAX", ranges_max):
+        for first, count in runs:
+            numbers = range(first, first + count)
+            among = seen.among(numbers[0], numbers[-1])
+            assert [n for a, b in among for n in range(a, b + 1)] == [
+                n for n in numbers if n in model
+            ]
+            seen.add(numbers[0], numbers[-1])
+            model.update(numbers)
+            told_from = without_the_lowest_gap(model, ranges_max) or told_from
+            assert seen.told_from == told_from
+            assert len(seen.bounds) <= 2 * ranges_max
+    assert all(a < b for a, b in pairwise(seen.bounds)), "disjoint, and never side by side"
+
+
+def test_a_source_without_gaps_is_one_range_up_to_the_greatest_number() -> None:
+    seen = Seen()
+    for first in range(0, 10_000, 10):
+        seen.add(first, first + 9)
+    seen.add(10_000, 2**63 - 1)
+    assert seen == Seen(array("Q", [0, 2**63]))
+    assert seen.among(2**63 - 1, 2**63 - 1) == [(2**63 - 1, 2**63 - 1)]
 
 
 def numbered(*sends: tuple[str, int, int]) -> str:
@@ -70,6 +102,45 @@ def test_an_empty_entry_of_a_frame_is_no_tuple_and_ends_nothing() -> None:
     bench = Bench(by_count(2)).add("1@a1 -@a2 3@a3 -@a4")
     assert bench.names() == ["0:0 0:2"]
     assert bench.intake.passed() == {"a": {0: 4}}
+
+
+def test_the_number_of_an_empty_entry_between_tuples_is_seen_and_goes_with_the_next() -> None:
+    bench = Bench(by_count(2)).add("1@a1 -@a2 3@a3 -@a4 -@a5 6@a6 7@a7 8@a9 9@a10")
+    cuts = bench.cuts()
+    assert [[run[2:] for run in cut.numbers] for cut in cuts] == [[(1, 3)], [(4, 7)], [(9, 10)]]
+    assert bench.add("2@a2 8@a8 4@a4 5@a5 11@a11", first=9).names() == ["0:10 0:13"]
+
+
+def test_repeats_are_counted_and_said_once_of_each_source(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    bench = Bench(by_count(1)).add(numbered(("a", 1, 4), ("b", 1, 2)))
+    assert bench.intake.repeats() == {"a": 0}
+    bench.add("2@a2 -@a3 3@a3 9@a9", first=6).add("1@a1 2@b2 ?@b1", first=10)
+    assert bench.intake.repeats() == {"a": 2 + 3}
+    assert bench.names()[-1] == "0:9"
+    said = [record.getMessage() for record in caplog.records]
+    again = "sends numbers {} again in partition 0: 2 tuples are passed over"
+    assert said == [
+        f"stream shop.a: source {source} {again.format(numbers)}"
+        for source, numbers in (("a", "2 to 3"), ("b", "1 to 2"))
+    ]
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+
+
+def test_what_lies_in_a_gap_that_was_closed_is_told_from_a_repeat(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gaps = " ".join(f"{n}@a{n}" for n in range(0, 2 * RANGES_MAX + 1, 2))
+    bench = Bench(by_count(1)).add(gaps)
+    assert not caplog.records
+    bench.add(f"1@a1 3@a3 {2 * RANGES_MAX}@a{2 * RANGES_MAX}", first=2_000)
+    assert bench.names()[-1] == "0:2001", "only the lowest gap is closed"
+    (warning,) = caplog.records
+    assert "source a sends numbers 1 to 1 in partition 0: 1 tuples" in warning.getMessage()
+    assert "whether they came cannot be told" in warning.getMessage()
+    assert bench.intake.repeats() == {"a": 2}
 
 
 def sends() -> st.SearchStrategy[Log]:
@@ -231,11 +302,13 @@ def test_numbers_are_committed_with_their_tuples_and_read_by_the_next_engine(
 
     give([1, 2, 3], 0)
     assert sum(c.tuples for c in trial.core.drain()) == 2
-    assert trial.query("SELECT source, high FROM headrace_sources") == [("file", 2)]
+    seen = "SELECT source, bounds, told_from FROM headrace_sources"
+    assert trial.query(seen) == [("file", array("Q", [1, 3]).tobytes(), 0)]
     trial.reopen()
     give([1, 2, 3, 4], 3)
     assert sum(c.tuples for c in trial.core.drain()) == 2
-    assert trial.query("SELECT source, high FROM headrace_sources") == [("file", 4)]
+    assert trial.query(seen) == [("file", array("Q", [1, 5]).tobytes(), 0)]
+    assert trial.core.queues() == {"f.s": {"tuples": 0, "oldest_s": 0.0, "repeats": 3}}
     trial.close()
 
 

@@ -23,6 +23,7 @@ COLUMNS = (
     ("batches/s", "batches_per_s", "{:,.1f}"),
     ("aborts", "aborts", "{:,}"),
     ("dead batches", "dead_batches", "{:,}"),
+    ("repeats", "repeats", "{:,}"),
     ("waiting", "waiting_tuples", "{:,}"),
     ("oldest", "oldest_s", "{:.1f} s"),
     ("watermark", "watermark", "{}"),
@@ -40,6 +41,7 @@ class FlowView:
     batches_per_s: float | None = None
     aborts: int | None = None
     dead_batches: int | None = None
+    repeats: int | None = None
     waiting_tuples: int | None = None
     oldest_s: float | None = None
     watermark: int | None = None
@@ -140,6 +142,7 @@ def _measures(name: str, figures: Mapping[str, Any]) -> dict[str, Any]:
         "batches_per_s": rates["batches"].get(name, 0.0) if rates else None,
         "aborts": _of(name, figures["aborts"]),
         "dead_batches": _of(name, figures["dead_batches"]),
+        "repeats": sum(queue["repeats"] for queue in queues),
         "waiting_tuples": sum(queue["tuples"] for queue in queues),
         "oldest_s": max((queue["oldest_s"] for queue in queues), default=0.0),
         "watermark": figures["epochs"].get(name),
