@@ -67,6 +67,7 @@ class Backlog(ABC):
         lanes: Collection[int],
         epoch: int,
         sources: Sources,
+        finished: Collection[int] = (),
     ) -> None:
         rule = stream.batches
         assert rule is not None
@@ -84,10 +85,8 @@ class Backlog(ABC):
         self._begun = dict(seen)
         self._seen = seen
         self.sources = sources
-        self._finished: dict[int, int] = {}
-        """Where the partitions are finished that nobody waits for; it is read again at a start."""
         self._resumes: dict[int, int] = {}
-        """The epoch with which they go on."""
+        """The epoch with which those partitions go on that are finished."""
         self._open: set[int] = set()
         """The partitions that have brought something in the epoch where they are."""
         self._passed: dict[int, int] = {}
@@ -95,7 +94,9 @@ class Backlog(ABC):
         self._together = self._lanes.get(ALL, deque())
         self.reached = dict.fromkeys(self._lanes, epoch)
         """The epoch at which each lane is."""
-        self.lowest = epoch
+        for partition in self._lanes.keys() & finished:
+            self._finish(partition)
+        self.lowest = min(self.reached.values())
         self._sizes: dict[int, int] = {}
 
     def add(self, arrived: Arrived, now: float) -> None:
@@ -121,7 +122,6 @@ class Backlog(ABC):
             self._sizes[epoch] = self._sizes.get(epoch, 0) + end - start
             chunk.cuts += 1
         for partition, at in read.items():
-            at = self._finished.get(partition, at)
             if at > max(moved.get(partition, 0), self._begun.get(partition, 0)):
                 self._passed[partition] = at
         self.waiting += records.num_rows
@@ -156,6 +156,10 @@ class Backlog(ABC):
         """Give the positions that no batch will move: nothing that waits lies before them."""
         idle = {partition for partition, lane in self._lanes.items() if not lane}
         return {p: through for p, through in self._passed.items() if p in idle}
+
+    def finished(self) -> set[int]:
+        """Name the partitions that nobody waits for: after what was passed of them, too."""
+        return {lane for lane, at in self.reached.items() if at == NEVER}
 
     def move(self, positions: Mapping[int, int]) -> None:
         """Forget what was passed before the positions that a batch, or nothing else, moves."""
@@ -231,17 +235,15 @@ class Backlog(ABC):
 
     def _reach(self, partition: int, epoch: int, *, open_: bool) -> None:
         """Note that a partition is at an epoch; one that was finished is waited for again."""
-        self._finished.pop(partition, None)
         self._resumes.pop(partition, None)
         self.reached[partition] = epoch
         (self._open.add if open_ else self._open.discard)(partition)
 
-    def _finish(self, partition: int, place: int) -> None:
+    def _finish(self, partition: int) -> None:
         """Close what a partition has open, and do not wait for it until it brings something."""
         self._resumes[partition] = self._at(partition) + (partition in self._open)
         self._open.discard(partition)
         self.reached[partition] = NEVER
-        self._finished[partition] = place
 
     @abstractmethod
     def _divided(self, chunk: Chunk, new: pa.Table) -> Iterator[Segment]:
@@ -279,8 +281,8 @@ class Timed(Backlog):
     A mark tells the time, and is in no batch: a punctuation, or another partition's tuple.
     """
 
-    _stretches: Sequence[tuple[int, int, int, int | None]] = ()
-    """Of what is being added, by rows: partition, from, to, and the place where it is finished."""
+    _stretches: Sequence[tuple[int, int, int, bool]] = ()
+    """Of what is being added, by rows: partition, from, to, and whether it is finished then."""
     _epochs: pa.Array
     """The epoch of each of its rows, which never falls in a partition."""
 
@@ -320,7 +322,7 @@ class Timed(Backlog):
                 open_.add(partition)
                 at = part[-1].as_py()
             risen.append(part)
-            if finished is not None:
+            if finished:
                 risen.append(pa.array([at], pa.int64()))
                 at += partition in open_
                 open_.discard(partition)
@@ -338,8 +340,8 @@ class Timed(Backlog):
                 piece = chunk, start - bisect_left(marked, start), end - bisect_left(marked, end)
                 yield epoch, partition, piece, places[end - 1] + 1
                 self._reach(partition, epoch, open_=True)
-            if finished is not None:
-                self._finish(partition, finished)
+            if finished:
+                self._finish(partition)
 
 
 class Marked(Backlog):
@@ -376,7 +378,7 @@ class Marked(Backlog):
                 yield chunk.segment(epoch, partition, start, end)
                 self._reach(partition, epoch, open_=True)
             if mark == FINISHED:
-                self._finish(partition, place)
+                self._finish(partition)
             elif mark is not None and mark >= epoch:  # a lower one is a repeat
                 yield mark, partition, (chunk, end, end), place + 1
                 self._reach(partition, mark + 1, open_=False)

@@ -171,14 +171,14 @@ def stretches(new: pa.Table) -> Iterator[tuple[int, int, int, int | None, int]]:
         yield partition, start, run_end - after, None, 0
 
 
-def until_finished(new: pa.Table) -> Iterator[tuple[int, int, int, int | None]]:
-    """Give the rows of each partition: from, to, and the place where it is finished after them."""
+def until_finished(new: pa.Table) -> Iterator[tuple[int, int, int, bool]]:
+    """Give the rows of each partition: from, to, and whether it is finished after them."""
     finished = pc.indices_nonzero(pc.equal(new[MARK], FINISHED)).to_pylist()
     for partition, start, run_end in runs_of(new[PARTITION]):
         for row in finished[bisect_left(finished, start) : bisect_left(finished, run_end)]:
-            yield partition, start, row, new[PLACE][row].as_py()
+            yield partition, start, row, True
             start = row + 1
-        yield partition, start, run_end, None
+        yield partition, start, run_end, False
 
 
 def numbers_of(records: pa.Table) -> list[tuple[int, int, Run]]:

@@ -121,6 +121,10 @@ class Core:
                     stream.name: ledger.positions(connection, dataflow, stream.name)
                     for stream in plan.dataflow.borders
                 },
+                finished={
+                    stream.name: ledger.finished(connection, dataflow, stream.name)
+                    for stream in plan.dataflow.borders
+                },
                 partitions=partitions,
                 clock=self._clock,
                 rows_max=self._settings.batch_rows_max,
@@ -156,14 +160,17 @@ class Core:
         return list(iter(self.commit_next, None))
 
     def move_on(self) -> None:
-        """Move positions over what belongs to other partitions, where no batch would."""
+        """Move positions where no batch would: over what belongs to other partitions, and over
+        the marks of those that are finished, which the ledger then has.
+        """
         with self._lock:
             for flow in self._flows.values():
                 passed = {} if flow.queue else flow.intake.passed()
                 if passed:
                     with self._store.commit(Write.GROUP) as connection:
                         ledger.check_held(connection, self._fence)
-                        ledger.move_positions(connection, flow.name, passed)
+                        finished = flow.intake.finished()
+                        ledger.move_positions(connection, flow.name, passed, finished)
                     flow.intake.move(passed)
 
     def waiting(self, stream: Stream) -> int:

@@ -18,7 +18,11 @@ COLUMNS = "SELECT name FROM pragma_table_info(:table)"
 
 def make_schema(connection: sqlite3.Connection) -> None:
     """Make the core's own tables, those that are missing; what a core had before frames stays."""
-    old_positions = _lacks(connection, "headrace_positions", "next_index")
+    old_positions = _lacks(connection, "headrace_positions", "finished")
+    if _lacks(connection, "headrace_positions", "next_index"):
+        connection.execute(
+            "ALTER TABLE headrace_positions ADD COLUMN next_index INTEGER NOT NULL DEFAULT 0"
+        )
     if old_positions:
         connection.execute("ALTER TABLE headrace_positions RENAME TO headrace_positions_before")
     statements = files("etl_procs").joinpath("schema.sql").read_text(encoding="utf-8")

@@ -49,6 +49,7 @@ class Intake:
         batch: int,
         epoch: int | None,
         positions: Mapping[str, Mapping[int, int]],
+        finished: Mapping[str, Collection[int]],
         partitions: Mapping[str, Collection[int]],
         clock: Clock,
         rows_max: int,
@@ -59,9 +60,10 @@ class Intake:
 
         An epoch is an interval of event time; or else it counts the rounds that were cut, and so
         the punctuations. It is not the batch: dead letters that run again are batches too.
-        By stream name: `positions` are the next places that the ledger has, `partitions` are all
-        that the topic has, and `known` tells what the ledger has of a source in one of them. A
-        batch may have `rows_max` tuples. `me` is this partition of the dataflow's.
+        By stream name: `positions` are the next places that the ledger has, `finished` the
+        partitions that are finished there, `partitions` are all that the topic has, and `known`
+        tells what the ledger has of a source in one of them. A batch may have `rows_max` tuples.
+        `me` is this partition of the dataflow's.
         """
         self._me, self._of = me, dataflow.partitions
         self._clock, self._rows_max = clock, rows_max
@@ -75,15 +77,17 @@ class Intake:
             seen, rule = dict(positions.get(stream.name, {})), stream.batches
             first, lanes = self._cut + 1, partitions[stream.name]
             sources = Sources(stream.full_name, partial(known, stream.name))
+            ended = finished.get(stream.name, ())
             if isinstance(rule, ByCount):
                 self._check_size(stream, rule.tuples)
                 self._queues.append(Counted(stream, seen, [ALL], first, sources))
             elif isinstance(rule, ByPunctuation):
-                self._queues.append(marked := Marked(stream, seen, lanes, first, sources))
+                marked = Marked(stream, seen, lanes, first, sources, ended)
                 marked.keeps_insane = me == 0  # as all that does not decode
+                self._queues.append(marked)
             else:
                 first = BEFORE_ALL if epoch is None else epoch + 1
-                self._queues.append(Timed(stream, seen, lanes, first, sources))
+                self._queues.append(Timed(stream, seen, lanes, first, sources, ended))
 
     def add(self, arrived: Arrived) -> None:
         """Keep what was not added before, and lies after the ledger's positions."""
@@ -153,6 +157,10 @@ class Intake:
         """Tell, by stream, positions that no round will move: what lies before them is others'."""
         found = {queue.stream.name: queue.passed() for queue in self._queues}
         return {stream: positions for stream, positions in found.items() if positions}
+
+    def finished(self) -> dict[str, set[int]]:
+        """Name, by stream, the partitions that are finished."""
+        return {queue.stream.name: queue.finished() for queue in self._queues}
 
     def move(self, positions: Mapping[str, Mapping[int, int]]) -> None:
         """Note that positions which were passed are in the ledger."""

@@ -5,7 +5,7 @@ found them to those that its transaction has done, or fails. Whoever comes secon
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from etl_procs.batch import index_of, offset_of, place_of
 from etl_procs.errors import CoreError, DefinitionChanged, Superseded
@@ -70,10 +70,15 @@ POSITIONS = """\
 SELECT partition, next_offset, next_index FROM headrace_positions
 WHERE dataflow = :dataflow AND stream = :stream"""
 
+FINISHED = """\
+SELECT partition FROM headrace_positions
+WHERE dataflow = :dataflow AND stream = :stream AND finished"""
+
 MOVE = """\
 INSERT INTO headrace_positions
-VALUES (:dataflow, :stream, :partition, :next_offset, :next_index)
-ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset, next_index = excluded.next_index
+VALUES (:dataflow, :stream, :partition, :next_offset, :next_index, :finished)
+ON CONFLICT DO UPDATE SET
+next_offset = excluded.next_offset, next_index = excluded.next_index, finished = excluded.finished
 WHERE (excluded.next_offset, excluded.next_index) > (next_offset, next_index)"""
 
 
@@ -240,13 +245,26 @@ def positions(connection: sqlite3.Connection, dataflow: str, stream: str) -> dic
     return {partition: place_of(offset, index) for partition, offset, index in found}
 
 
+def finished(connection: sqlite3.Connection, dataflow: str, stream: str) -> set[int]:
+    """Name the partitions that nobody waits for: before the position is the mark that says so."""
+    found = connection.execute(FINISHED, {"dataflow": dataflow, "stream": stream})
+    return {partition for (partition,) in found}
+
+
 def move_positions(
-    connection: sqlite3.Connection, dataflow: str, moved: Mapping[str, Mapping[int, int]]
+    connection: sqlite3.Connection,
+    dataflow: str,
+    moved: Mapping[str, Mapping[int, int]],
+    finished: Mapping[str, Collection[int]] | None = None,
 ) -> None:
-    """Record, by stream, the positions that a group of batches has consumed."""
+    """Record, by stream, the positions up to which a log is consumed, and what is finished there;
+    a batch ends before the mark of that.
+    """
     for stream, next_places in moved.items():
+        ended = (finished or {}).get(stream, ())
         of = {"dataflow": dataflow, "stream": stream}
         for partition, place in next_places.items():
             next_ = {"next_offset": offset_of(place), "next_index": index_of(place)}
+            next_["finished"] = partition in ended
             done = connection.execute(MOVE, {**of, "partition": partition, **next_})
             assert done.rowcount == 1, "positions only move forward"

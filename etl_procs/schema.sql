@@ -50,13 +50,15 @@ CREATE TABLE IF NOT EXISTS headrace_epochs (
 ) STRICT, WITHOUT ROWID;
 
 -- The ledger's other half: the next Kafka offset of each partition that a dataflow reads, and how
--- many tuples of that record are consumed already, if it is a frame.
+-- many tuples of that record are consumed already, if it is a frame. Nobody waits for a partition
+-- that is finished; the mark that says so lies before the position, and may be deleted.
 CREATE TABLE IF NOT EXISTS headrace_positions (
     dataflow    TEXT NOT NULL,
     stream      TEXT NOT NULL,
     partition   INTEGER NOT NULL,
     next_offset INTEGER NOT NULL CHECK (next_offset >= 0),
     next_index  INTEGER NOT NULL CHECK (next_index >= 0),
+    finished    INTEGER NOT NULL CHECK (finished IN (0, 1)),
     PRIMARY KEY (dataflow, stream, partition)
 ) STRICT, WITHOUT ROWID;
 

@@ -69,8 +69,8 @@ class Batcher:
 
     def _read(self, topic: topics.Topic, take: Take, scratch: Path) -> None:
         starting = {
-            str(p): max(offset_of(self._next[p]), held.start) if p in self._next else EARLIEST
-            for p, held in topic.partitions.items()
+            str(p): offset_of(self._next[p]) if p in self._next else EARLIEST
+            for p in topic.partitions
         }
         self._session.sparkContext.setLocalProperty("spark.scheduler.pool", topic.name)
         records = (
@@ -167,9 +167,7 @@ def refuse_lost(topic: topics.Topic, positions: Mapping[int, int]) -> None:
     """Refuse to read on where the log no longer holds what was not read, or what was."""
     # Where nothing was read yet, reading is to begin at 0; or the claim of the topic says where.
     for partition, place in {**dict.fromkeys(topic.partitions, 0), **positions}.items():
-        # The position of a partition that is finished stays at the mark, which has the last index:
-        # it may be deleted, for it was read.
-        position = offset_of(place + 1)
+        position = offset_of(place)
         held = topic.partitions.get(partition, range(0))
         if position < held.start:
             raise HeadraceError(

@@ -1,6 +1,6 @@
 """An intake at the bench: logs written as words, and what is cut of them; at will, any log."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -99,6 +99,7 @@ class Bench:
         me: int = 0,
         of: int = 1,
         order: str = "",
+        finished: Collection[int] = (),
     ) -> None:
         self.clock = HeldClock()
         self.me, self.flow = me, Dataflow("shop", partitions=of)
@@ -114,6 +115,7 @@ class Bench:
             batch=after[-1].id if after else 0,
             epoch=after[-1].epoch if after else None,
             positions=dict(zip(names, moved(after), strict=False)),
+            finished=dict.fromkeys(names, finished),
             partitions=dict.fromkeys(names, range(partitions)[::-1]),
             clock=self.clock,
             rows_max=rows_max,

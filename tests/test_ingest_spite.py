@@ -7,7 +7,6 @@ import pytest
 from alone import Alone
 from collecting import Place, line, place
 from cutting import CLOSE, Bench, log_of
-from flows import EXAMPLE
 from kafka import TopicPartition
 from live import Board, Parts
 from starlette.exceptions import HTTPException
@@ -15,14 +14,14 @@ from trial import nothing
 from waiting import until
 
 from api.streams import Streams
-from etl_procs import Dataflow, Stream, by_count, by_interval, by_punctuation, loader
-from etl_procs.batch import ARRIVAL, LAST, place_of
+from etl_procs import Dataflow, Stream, by_count, by_interval, by_punctuation
+from etl_procs.batch import ARRIVAL, place_of
 from etl_procs.core import Core, core_path
 from etl_procs.rules import Late
 from etl_procs.sources import KEPT_MAX, Seen, Sources
 from etl_procs.wire import Clean, Format, Mean, Wire, delimited, fixed_width, xml
 from headrace import config
-from headrace.cli import lags, main
+from headrace.cli import main
 from headrace.clock import SystemClock
 from headrace.config import Broker
 from headrace.crash import CrashPoints
@@ -112,26 +111,12 @@ def test_a_number_that_comes_late_and_never_came_before_is_not_lost() -> None:
     assert Bench(by_count(1)).add("1@a1 2@a5000 3@a2").names() == ["0:0", "0:1", "0:2"]
 
 
-# Positions that stay at the mark of a finished partition.
-
-AT_THE_MARK = place_of(9, LAST)
+# Positions.
 
 
-def test_a_mark_that_stays_ahead_of_the_position_is_no_lag(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = config.load({"home": str(tmp_path), "flows": str(EXAMPLE)}, environment={}).config
-    flow = loader.load([EXAMPLE])["leaderboard"]
-    monkeypatch.setattr("ingest.topics.held", lambda *_: {0: range(10)})
-    monkeypatch.setattr(lags, "_of_each", lambda *_: [{0: AT_THE_MARK}])
-    monkeypatch.setattr(lags, "STUCK_S", 0.1)
-    assert lags.tuples(loaded, Broker()) == 0
-    lags.until_taken(loaded, flow, flow.streams["votes"], Broker())
-
-
-def test_a_mark_that_was_deleted_is_no_record_that_was_lost() -> None:
+def test_a_record_that_was_deleted_before_all_of_it_was_read_is_missed() -> None:
     topic = Topic("t", "id", {0: range(10, 10)})
-    refuse_lost(topic, {0: AT_THE_MARK})
+    refuse_lost(topic, {0: place_of(10, 0)})
     with pytest.raises(HeadraceError, match=r"1 records of t\[0\], from offset 9 on, were deleted"):
         refuse_lost(topic, {0: place_of(9, 5)})
 

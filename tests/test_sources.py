@@ -3,6 +3,7 @@
 import logging
 from array import array
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 from cutting import CORRECTED, Bench, Cut, Log, feed, for_any, log_of, moved, ways
-from flows import arrived
+from flows import arrived, offsets
 from hypothesis import given
 from hypothesis import strategies as st
 from trial import Trial, nothing
@@ -18,6 +19,7 @@ from trial import Trial, nothing
 from etl_procs import Batch, Dataflow, Late, Transaction, by_count, by_interval, by_punctuation
 from etl_procs import Trial as AuthorsTrial
 from etl_procs.batch import FINISHED, LAST, index_of, offset_of, place_of
+from etl_procs.rules import Rule
 from etl_procs.sources import RANGES_MAX, Seen
 from headrace.errors import DefinitionError
 
@@ -190,12 +192,45 @@ def test_nobody_waits_for_a_partition_that_is_finished(
         "1:0",
         "1:1" if first != second and "31" in second else "1:2",
     ]
-    position = {**moved(cuts)[0], **bench.intake.passed().get("a", {})}[0]
-    assert position == 1, "its position stays at the mark"
-    again = Bench(rule, partitions=2, after=[*cuts])  # type: ignore[arg-type]
-    again.add(log_of(first, second))
+    assert (bench.intake.passed()["a"][0], bench.intake.finished()) == (2, {"a": {0}})
+    again = Bench(rule, partitions=2, after=cuts, finished={0})  # type: ignore[arg-type]
+    again.add(log_of("", second))
     again.add(log_of("", "_ _ _ _ 55 66 |3"))
     assert again.names(), "it is not waited for after a restart either"
+
+
+def test_that_a_partition_is_finished_is_in_the_ledger_until_it_brings_something(
+    tmp_path: Path,
+) -> None:
+    flow = Dataflow("f")
+    stream = flow.stream("s", "n INTEGER NOT NULL", batches=by_punctuation())
+    flow.procedure(takes=stream)(nothing)
+    trial = Trial(tmp_path / "core.db", flow)
+    trial.partitions[stream.topic] = [0, 1]
+    trial.reopen()
+
+    def rounds(*partitions: int) -> int:
+        trial.log.clear()  # as if retention had deleted what was consumed
+        for partition in partitions:
+            trial.feed(stream, [(1,)], partition=partition)
+            marks[partition] += 1
+            trial.mark(stream, marks[partition], partition=partition)
+        done = len(trial.core.drain())
+        trial.core.move_on()
+        return done
+
+    marks = [0, 0]
+    assert rounds(0, 1) == 1
+    trial.mark(stream, FINISHED, partition=1)
+    assert rounds(0) == 1
+    assert offsets(trial.core.positions(stream)) == {0: 4, 1: 3}
+    trial.reopen()
+    assert rounds(0) == 1, "nobody waits for the other"
+    marks[1] = marks[0]
+    assert rounds(1, 0) == 1
+    trial.reopen()
+    assert rounds(0) == 0, "it is waited for again"
+    trial.close()
 
 
 def test_when_all_are_finished_no_empty_rounds_are_cut() -> None:
@@ -207,8 +242,10 @@ def test_when_all_are_finished_no_empty_rounds_are_cut() -> None:
 def test_a_finished_partition_that_brings_more_is_waited_for_again() -> None:
     bench = Bench(by_punctuation(), partitions=2).add(log_of("1 |1 .", "1 |1 2 |2"))
     assert bench.names() == ["0:0 1:0", "1:2"]
+    assert bench.intake.finished() == {"a": {0}}
     bench.add(log_of("_ _ _ 3", "_ _ _ _ 4 |3"))
     assert bench.names() == []
+    assert bench.intake.finished() == {"a": set()}
     assert bench.add(log_of("_ _ _ _ |3", "")).names() == ["0:3 1:4"]
 
 
@@ -338,3 +375,20 @@ def test_a_stream_that_cannot_take_what_is_late_is_refused(mistake: str) -> None
 
 def test_the_mark_of_a_finished_partition_is_no_event_time() -> None:
     assert moved(Bench(by_interval("at", 1)).add(f"{FINISHED - 1} .").cuts()) == [{0: 1}]
+
+
+@pytest.mark.parametrize("rule", [by_interval("at", 10), by_punctuation()])
+@for_any
+def test_who_begins_after_a_mark_that_was_passed_cuts_as_who_goes_on(
+    rule: Rule, data: st.DataObject
+) -> None:
+    words = st.sampled_from(["5", "13", "27", "39", "|1", "|2", "|4", *"....?"])
+    lines = [" ".join(data.draw(st.lists(words, max_size=12))) for _ in range(2)]
+    log, bench = log_of(*lines), Bench(rule, partitions=2)
+    cuts = feed(bench, log, data.draw(ways(2))) + bench.cuts()
+    passed = bench.intake.passed().get("a", {})
+    finished = bench.intake.finished()["a"] & passed.keys()
+    if cuts:
+        last = replace(cuts[-1], positions=[cuts[-1].positions[0] | passed])
+        again = Bench(rule, partitions=2, after=[*cuts[:-1], last], finished=finished)
+        assert again.add(log).cuts() == bench.add(log).cuts()

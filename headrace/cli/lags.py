@@ -70,9 +70,7 @@ def _counted(config: Config, waiting: Callable[[Dataflow], int]) -> int | None:
 
 def _positions(config: Config, flow: Dataflow, stream: Stream) -> dict[int, int]:
     places = _of_each(config, flow, lambda core: core.positions(flow.name, stream.name))
-    # Where a partition is finished the position stays at the mark, which has the last index: of
-    # what has to be taken, that record is none.
-    return {partition: offset_of(place + 1) for partition, place in seen_by_all(places).items()}
+    return {partition: offset_of(place) for partition, place in seen_by_all(places).items()}
 
 
 def _of_each(config: Config, flow: Dataflow, ask: Callable[[Snapshot], T]) -> list[T]:
