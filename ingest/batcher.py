@@ -10,7 +10,7 @@ import json
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,8 +50,9 @@ class Batcher:
         engine = config.engine
         self._pace = Pace(engine.read_tuples_max, engine.read_mb_max)
         self._query: StreamingQuery | None = None
-        self._begin: Callable[[], None] | None = None
-        """Begins to read where reading has come to; None once it is stopped."""
+        self._take: Take = lambda _tuples: None
+        self._begin: Callable[[Collection[int]], None] | None = None
+        """Begins to read partitions where reading has come to; None once it is stopped."""
         self._beginning = threading.Lock()
         self._next: dict[int, int] = {}
         self._watched: topics.Watched | None = None
@@ -64,20 +65,20 @@ class Batcher:
         refuse_lost(topic, positions)
         self._watched = topics.Watched(self._config.broker, topic, SystemClock())
         self._next = dict(positions)
-        self._begin = lambda: self._read(topic, take, scratch)
-        self._begin()
+        self._take = take
+        self._begin = lambda partitions: self._read(topic.name, partitions, scratch)
+        self._begin(topic.partitions)
 
-    def _read(self, topic: topics.Topic, take: Take, scratch: Path) -> None:
+    def _read(self, topic: str, partitions: Collection[int], scratch: Path) -> None:
         starting = {
-            str(p): offset_of(self._next[p]) if p in self._next else EARLIEST
-            for p in topic.partitions
+            str(p): offset_of(self._next[p]) if p in self._next else EARLIEST for p in partitions
         }
-        self._session.sparkContext.setLocalProperty("spark.scheduler.pool", topic.name)
+        self._session.sparkContext.setLocalProperty("spark.scheduler.pool", topic)
         records = (
             self._session.readStream.format("kafka")
             .options(**spark_options(self._config.broker))
-            .option("subscribe", topic.name)
-            .option("startingOffsets", json.dumps({topic.name: starting}))
+            .option("subscribe", topic)
+            .option("startingOffsets", json.dumps({topic: starting}))
             .option("maxOffsetsPerTrigger", self._pace.records)
             .option("includeHeaders", "true")  # a punctuation is told by its header
             .option("failOnDataLoss", "true")
@@ -89,13 +90,13 @@ class Batcher:
         )
         self._query = (
             decoded(records, self._stream)
-            .writeStream.queryName(topic.name)
-            .option("checkpointLocation", tempfile.mkdtemp(prefix=f"{topic.name}-", dir=scratch))
+            .writeStream.queryName(topic)
+            .option("checkpointLocation", tempfile.mkdtemp(prefix=f"{topic}-", dir=scratch))
             .trigger(processingTime=f"{self._config.engine.trigger_ms} milliseconds")
-            .foreachBatch(lambda frame, _spark_batch: self._hand_over(frame, take))
+            .foreachBatch(lambda frame, _spark_batch: self._hand_over(frame))
             .start()
         )
-        log.info("reading %s from %s, %d records at once", topic.name, starting, self._pace.records)
+        log.info("reading %s from %s, %d records at once", topic, starting, self._pace.records)
 
     def stop(self) -> None:
         """Stop reading."""
@@ -106,11 +107,11 @@ class Batcher:
         if self._query is not None:
             self._query.stop()
 
-    def _hand_over(self, frame: DataFrame, take: Take) -> None:
+    def _hand_over(self, frame: DataFrame) -> None:
         tuples = frame.toArrow()
         if tuples.num_rows:
             self._look()  # after the reading: what it finds is what was read
-        take(tuples)
+        self._take(tuples)
         at = tuples.group_by(PARTITION).aggregate([(PLACE, "max")])
         for partition, place in zip(*(column.to_pylist() for column in at.columns), strict=True):
             self._next[partition] = place + 1
@@ -118,11 +119,11 @@ class Batcher:
             # Not here: Spark waits for this call before it stops.
             threading.Thread(target=self._query.stop, name="change pace", daemon=True).start()
 
-    def _look(self) -> None:
-        """See that the topic is still the one that was opened."""
+    def _look(self) -> Collection[int]:
+        """See that the topic is still the one that was opened; name its partitions."""
         assert self._watched is not None, "started"
         try:
-            self._watched.look()
+            return self._watched.look()
         except HeadraceError as error:
             self._lost = error  # Spark would tell only that something was raised
             raise
@@ -140,12 +141,14 @@ class Batcher:
         assert self._query is not None, "started"
         try:
             while self._begin is not None:
-                if not self._query.awaitTermination(LOOK_EVERY_S):
-                    self._look()  # where nothing comes, nothing else would look
-                    continue
+                is_over = self._query.awaitTermination(LOOK_EVERY_S)
+                if self._begin is None:
+                    return
+                partitions = self._look()  # where nothing comes, nothing else would
                 with self._beginning:
-                    if self._begin is not None and not self._query.isActive:
-                        self._begin()
+                    if is_over and self._begin is not None:
+                        # Spark wants to be told where to begin in each: also in new ones.
+                        self._begin(partitions)
         except (Py4JError, OSError) as error:
             raise HeadraceError(
                 f"Spark's JVM is gone while it read {self._stream.topic}: {error}",

@@ -207,8 +207,10 @@ class Watched:
         self._looking = threading.Lock()
         self._closed = threading.Event()
 
-    def look(self) -> None:
-        """Return if it is still the one; wait for a broker that is away, and raise in the end."""
+    def look(self) -> list[int]:
+        """Name its partitions if it is still the one; wait for a broker that is away, and raise in
+        the end.
+        """
         now = self._clock.monotonic
         began, gone = now(), 0.0
         with self._looking:
@@ -224,7 +226,7 @@ class Watched:
                     if now() - began > PATIENCE_S or self._closed.wait(LOOK_AGAIN_S):
                         raise
 
-    def _look(self) -> None:
+    def _look(self) -> list[int]:
         if self._client is None:
             self._client = _connected(self._broker, REQUEST_TIMEOUT_MS)
         name, id = self._topic.name, self._topic.id
@@ -242,6 +244,7 @@ class Watched:
                 f"the broker has no topic {name} any more: {code.__name__}",
                 hint="Was it deleted, or the broker's data lost? What was committed stays.",
             )
+        return [partition["partition_index"] for partition in found["partitions"]]
 
     def close(self) -> None:
         """Let go of the broker; whoever waits for it is told so."""

@@ -3,6 +3,8 @@
 The broker is this file's own, for it is killed, frozen and emptied.
 """
 
+import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -153,20 +155,23 @@ def test_records_that_are_deleted_after_they_were_read_and_a_new_partition_cost_
     board: Board,
 ) -> None:
     board.vote(phones(0, 10))
-    with board.engine() as engine:
+    with board.engine(engine__read_mb_max="1") as engine:
         board.until_consumed(engine)
         deleted_through(board)
         board.vote(phones(10, 20))
         board.until_consumed(engine)
         with topics.admin(board.parts.broker) as client:
             client.create_partitions({board.topic: NewPartitions(3)})
-        board.vote(phones(20, 200))
+        large = {"contestant": 1, "more": 10_000 * "x"}
+        board.send(json.dumps({"phone": p, **large}).encode() for p, _ in phones(20, 1_000))
         board.until_consumed(engine)
+    # It has begun again at another pace.
+    assert re.search(r"reading .* from \{'0': \d+, '1': -?\d+, '2': -?\d+\}", board.log())
     deleted_through(board)
     with board.engine() as engine:
-        board.vote(phones(200, 210))
+        board.vote(phones(1_000, 1_010))
         board.until_consumed(engine)
-    assert arrived(board) == expected(210)
+    assert arrived(board) == expected(1_010)
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_a_topic_under_watch_must_stay_the_one_that_was_opened(
     monkeypatch.setattr(topics, "GONE_S", 0.5)
     watched = topics.Watched(broker, topics.ensure(broker, stream("seen")), SystemClock())
     with closing(watched):
-        watched.look()
+        assert watched.look() == [0, 1, 2]
         with topics.admin(broker) as client:
             client.delete_topics(["topics.seen"])
         with pytest.raises(NotRunning, match=r"has no topic topics\.seen any more"):
