@@ -6,7 +6,7 @@ WARM_SHARE, is done: starting a query costs both the same, and the pace of ours 
 
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
@@ -129,9 +129,9 @@ def ours(spark: SparkSession, bootstrap: str, flow_file: Path, count: int, folde
         assert not what.dead_tuples, f"{what.dead_tuples} dead letters"
         pace.add(what.tuples)
 
-    def take(tuples: pa.Table) -> None:
+    def take(tuples: pa.Table, through: Mapping[int, int]) -> None:
         pace.read(tuples.num_rows)
-        partitions.take(Arrived(stream, tuples), 1)
+        partitions.take(Arrived(stream, tuples, through), 1)
 
     partitions = Partitions(
         [Start(loaded, 0, home.metrics())], on_commit=committed, on_failure=pace.fail

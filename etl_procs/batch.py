@@ -74,7 +74,9 @@ class Arrived:
     stream: Stream
     tuples: pa.Table
     through: Mapping[int, int] = field(default_factory=dict)
-    """How far the log was read, whosever the tuples are: the next place in each partition."""
+    """How far the log was read, where the tuples do not tell it: the next place in each partition.
+    All that lies before it was handed over.
+    """
 
     def __post_init__(self) -> None:
         expected = [*ARRIVAL.names, *self.stream.columns.names]

@@ -38,12 +38,13 @@ def routed(arrived: Arrived, partitions: int) -> list[Arrived]:
     """Divide what has arrived, for each partition its part."""
     stream, table = arrived.stream, arrived.tuples
     if partitions == 1:
-        return [Arrived(stream, table)]
+        return [arrived]
     table = table.sort_by([(PARTITION, "ascending"), (PLACE, "ascending")]).combine_chunks()
-    through = {
+    read = {
         partition: table[PLACE][end - 1].as_py() + 1
         for partition, _, end in runs_of(table[PARTITION])
     }
+    through = read | dict(arrived.through)
     owners = _owners(table, stream.key, partitions)
     if isinstance(stream.batches, ByInterval):
         table = _with_time_as_marks(table, stream.batches)

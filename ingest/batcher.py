@@ -2,8 +2,9 @@
 
 Delivery: every record from the given positions on is handed over at least once and in the order
 of its partition; after a restart, records may be handed over again. Whoever receives them decides
-by position what is new, and must not raise: Spark would only log it. Spark's checkpoint is made
-anew at each start and may be deleted at any time.
+by position what is new, and must not raise: Spark would only log it. Where the log goes on without
+a record, as behind a transaction, the next place is handed over after all that lies before it.
+Spark's checkpoint is made anew at each start and may be deleted at any time.
 """
 
 import json
@@ -17,9 +18,10 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from etl_procs.batch import PARTITION, PLACE, offset_of
+from etl_procs.batch import ARRIVAL, PARTITION, PLACE, offset_of, place_of
 from etl_procs.model import Stream
 from headrace.clock import SystemClock
 from headrace.config import Config
@@ -35,9 +37,12 @@ EARLIEST = -2
 """What Spark calls the beginning of a partition."""
 
 LOOK_EVERY_S = 5
-"""How soon it is noticed, while nothing comes, that a topic was deleted and made again."""
+"""How soon it is noticed, while nothing comes, that a topic was deleted and made again, or that the
+log has gone on without a record.
+"""
 
-Take = Callable[[pa.Table], None]
+Take = Callable[[pa.Table, Mapping[int, int]], None]
+"""Takes tuples, and the next places of partitions where they do not tell them."""
 
 
 class Batcher:
@@ -50,13 +55,15 @@ class Batcher:
         engine = config.engine
         self._pace = Pace(engine.read_tuples_max, engine.read_mb_max)
         self._query: StreamingQuery | None = None
-        self._take: Take = lambda _tuples: None
+        self._take: Take = lambda _tuples, _through: None
         self._begin: Callable[[Collection[int]], None] | None = None
         """Begins to read partitions where reading has come to; None once it is stopped."""
         self._beginning = threading.Lock()
+        self._handing = threading.Lock()
         self._next: dict[int, int] = {}
         self._watched: topics.Watched | None = None
         self._lost: HeadraceError | None = None
+        self._nothing = pa.schema([*ARRIVAL, *stream.columns.arrow]).empty_table()
 
     def start(
         self, topic: topics.Topic, positions: Mapping[int, int], take: Take, scratch: Path
@@ -111,13 +118,30 @@ class Batcher:
         tuples = frame.toArrow()
         if tuples.num_rows:
             self._look()  # after the reading: what it finds is what was read
-        self._take(tuples)
         at = tuples.group_by(PARTITION).aggregate([(PLACE, "max")])
-        for partition, place in zip(*(column.to_pylist() for column in at.columns), strict=True):
-            self._next[partition] = place + 1
+        with self._handing:
+            self._take(tuples, {})
+            for partition, place in zip(*(c.to_pylist() for c in at.columns), strict=True):
+                self._next[partition] = place + 1
         if self._pace.changes(tuples) and self._query is not None:
             # Not here: Spark waits for this call before it stops.
             threading.Thread(target=self._query.stop, name="change pace", daemon=True).start()
+
+    def _pass_on(self, read: StreamingQueryProgress | None) -> None:
+        """Hand over how far Spark has read, where no tuple tells it. (Spark makes progress known
+        when the micro-batch is handed over.)
+        """
+        if read is None or not self._handing.acquire(blocking=False):
+            return  # what is being handed over is further
+        try:
+            ends = (json.loads(read.sources[0].endOffset) or {}).get(self._stream.topic, {})
+            places = {int(partition): place_of(end, 0) for partition, end in ends.items()}
+            through = {p: place for p, place in places.items() if place > self._next.get(p, 0)}
+            if through:
+                self._take(self._nothing, through)
+                self._next |= through
+        finally:
+            self._handing.release()
 
     def _look(self) -> Collection[int]:
         """See that the topic is still the one that was opened; name its partitions."""
@@ -144,7 +168,9 @@ class Batcher:
                 is_over = self._query.awaitTermination(LOOK_EVERY_S)
                 if self._begin is None:
                     return
+                read = self._query.lastProgress
                 partitions = self._look()  # where nothing comes, nothing else would
+                self._pass_on(read)
                 with self._beginning:
                     if is_over and self._begin is not None:
                         # Spark wants to be told where to begin in each: also in new ones.

@@ -123,15 +123,22 @@ class Bench:
             me=me,
         )
 
-    def add(self, log: Log | str, stream: str = "a", *, first: int = 0) -> "Bench":
+    def add(
+        self,
+        log: Log | str,
+        stream: str = "a",
+        *,
+        first: int = 0,
+        through: Mapping[int, int] | None = None,
+    ) -> "Bench":
         """Add records; a string is one of partition 0, and its offsets go from `first` on."""
         if isinstance(log, str):
             log = log_of("_ " * first + log)
         to = self.flow.streams[stream]
         schema = pa.schema([*ARRIVAL, *(f.with_nullable(True) for f in to.columns.arrow)])
         rows = [record.row() for records in log.values() for record in records]
-        parts = routed(Arrived(to, pa.Table.from_pylist(rows, schema)), self.flow.partitions)
-        self.intake.add(parts[self.me])
+        arrived = Arrived(to, pa.Table.from_pylist(rows, schema), through or {})
+        self.intake.add(routed(arrived, self.flow.partitions)[self.me])
         return self
 
     def wait(self, seconds: float) -> "Bench":

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +154,13 @@ class Board:
 
     def send_and_abort(self, value: bytes) -> None:
         """Send a value in a transaction, and abort that."""
+        self._in_transaction(value, KafkaProducer.abort_transaction)
+
+    def send_and_commit(self, value: bytes) -> None:
+        """Send a value in a transaction."""
+        self._in_transaction(value, KafkaProducer.commit_transaction)
+
+    def _in_transaction(self, value: bytes, end: Callable[[KafkaProducer], None]) -> None:
         topics.ensure(self.parts.broker, self.stream)
         producer = KafkaProducer(
             bootstrap_servers=self.parts.bootstrap, transactional_id=self.topic
@@ -162,7 +169,7 @@ class Board:
         producer.begin_transaction()
         producer.send(self.topic, value)
         producer.flush()
-        producer.abort_transaction()
+        end(producer)
         producer.close()
 
     def kill_jvm(self, process: "subprocess.Popen[bytes]") -> None:

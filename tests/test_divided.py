@@ -164,6 +164,23 @@ def test_a_partition_with_nothing_of_its_own_passes_what_is_others() -> None:
     assert bench.add(log).intake.passed() == {}, "it was passed already"
 
 
+@pytest.mark.parametrize(
+    ("rule", "words", "is_cut"),
+    [
+        *((by_count(2), "1 2", True), (by_count(3), "1 2", False)),
+        *((INTERVAL, "5 .", True), (INTERVAL, "5 15", False)),
+        *((PUNCTUATION, "1 |1", True), (PUNCTUATION, "1 |1 2", False)),
+    ],
+)
+def test_where_the_log_goes_on_without_a_record_its_end_is_passed_when_nothing_waits_before_it(
+    rule: Rule, words: str, is_cut: bool
+) -> None:
+    bench = Bench(rule).add(words).add("", through={0: 7})
+    bench.cuts()
+    assert bench.intake.passed() == ({"a": {0: 7}} if is_cut else {})
+    assert Bench(rule, me=1, of=OF).add("", through={0: 7}).intake.passed() == {"a": {0: 7}}
+
+
 def test_nothing_is_passed_while_something_of_ours_waits() -> None:
     whole = log_of("1 " * 30)
     bench = Bench(by_count(99), me=1, of=OF).add(whole)

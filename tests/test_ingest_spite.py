@@ -21,7 +21,8 @@ from etl_procs.rules import Late
 from etl_procs.sources import KEPT_MAX, Seen, Sources
 from etl_procs.wire import Clean, Format, Mean, Wire, delimited, fixed_width, xml
 from headrace import config
-from headrace.cli import main
+from headrace.cli import lags, main
+from headrace.cli.assembly import Engine
 from headrace.clock import SystemClock
 from headrace.config import Broker
 from headrace.crash import CrashPoints
@@ -156,6 +157,33 @@ def test_an_engine_that_never_took_a_tuple_misses_those_that_were_deleted(
         assert board.until_dead(engine) == Exit.FAILED
     assert "were deleted before they were read" in board.log()
     assert board.arrived() == []
+
+
+def test_what_a_transaction_leaves_at_the_end_of_a_partition_is_no_lag(
+    running: Parts, tmp_path: Path
+) -> None:
+    board = Board(running, tmp_path, f"s{abs(hash(str(tmp_path))) % 10**8}")
+    settings = {"home": str(board.home), "flows": str(board.file)}
+    loaded = config.load(settings, environment={}).config
+    board.send_and_commit(b'{"phone": "1", "contestant": 1}')
+    with board.engine() as engine:
+        board.until_consumed(engine)
+        assert len(board.arrived()) == 1
+        assert lags.tuples(loaded, running.broker) == 0
+        board.send_and_abort(b'{"phone": "2", "contestant": 1}')
+        board.until_consumed(engine)
+        lags.until_taken(loaded, board.flow, board.stream, running.broker)
+    assert len(board.arrived()) == 1
+
+
+def test_after_tuples_that_could_not_be_handed_over_nothing_is(tmp_path: Path) -> None:
+    loaded = config.load({"home": str(tmp_path)}, environment={}).config
+    flow = Dataflow("f")
+    made = flow.stream("s", "n INTEGER", batches=by_count(1))
+    engine = Engine(loaded, {"f": flow}, SystemClock())
+    engine._take(made, 1, pa.table({"n": [1]}), {})  # which is no arrival
+    assert isinstance(engine._failure, AssertionError)
+    assert engine._partitions._stopping
 
 
 def test_what_a_stop_breaks_off_is_no_failure() -> None:

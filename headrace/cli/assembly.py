@@ -3,7 +3,7 @@
 import logging
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 
@@ -137,10 +137,13 @@ class Engine:
             for name, flow in self._dataflows.items()
         }
 
-    def _take(self, stream: Stream, partitions: int, tuples: pa.Table) -> None:
+    def _take(
+        self, stream: Stream, partitions: int, tuples: pa.Table, through: Mapping[int, int]
+    ) -> None:
         try:
-            self._partitions.take(Arrived(stream, tuples), partitions)
+            self._partitions.take(Arrived(stream, tuples, through), partitions)
         except Exception as error:  # noqa: BLE001 - Spark would only log it
+            self._partitions.ask_to_stop()  # or they would take what comes after it
             self.fail(error)
 
     def _watch(self, batcher: Batcher) -> None:
