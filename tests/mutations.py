@@ -185,6 +185,27 @@ MUTATIONS = [
         "pass",
     ),
     Mutation(
+        "what a source sends again is taken again",
+        "sources.py",
+        "is_fresh[start : start + rows] = bytes(rows)",
+        "pass",
+        ("test_sources.py",),
+    ),
+    Mutation(
+        "numbers between the ranges of a source count as seen",
+        "sources.py",
+        "if len(bounds) > 2 * RANGES_MAX:",
+        "if len(bounds) > 2:",
+        ("test_sources.py",),
+    ),
+    Mutation(
+        "the ledger does not have that a partition is finished",
+        "core.py",
+        "passed, finished)",
+        "passed)",
+        ("test_sources.py",),
+    ),
+    Mutation(
         "a late tuple is lost by the intake",
         "backlog.py",
         "stretch_end - stretch_start)\n            ):\n",
