@@ -12,6 +12,11 @@ import pyarrow.compute as pc
 from etl_procs.batch import LAST, PLACE
 
 FIRST_RECORDS = 500
+FULL_SHARE = 0.9
+"""Spark divides what it may read among the partitions, and rounds down in each."""
+FULL_TIMES = 5
+"""So many times one after the other is as much read as may be, before more may be: to begin again
+takes a second, in which a stream that is merely catching its breath falls behind."""
 MB = 2**20
 
 
@@ -22,6 +27,7 @@ class Pace:
     tuples_max: int
     mb_max: int
     records: int = 0
+    full_times: int = 0
 
     def __post_init__(self) -> None:
         self.records = self.records or min(FIRST_RECORDS, self.tuples_max)
@@ -34,8 +40,9 @@ class Pace:
             return False
         fill = max(len(read) / self.tuples_max, read.nbytes / (self.mb_max * MB))
         fitting = max(1, min(int(records / fill), self.tuples_max))
-        full = records >= self.records
-        if fill > 2 or (full and fitting >= 2 * self.records):
+        full = records >= FULL_SHARE * self.records
+        self.full_times = self.full_times + 1 if full else 0
+        if fill > 2 or (self.full_times >= FULL_TIMES and fitting >= 2 * self.records):
             changed = fitting != self.records
             self.records = fitting
             return changed

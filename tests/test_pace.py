@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from etl_procs.batch import LAST, place_of
-from ingest.pace import FIRST_RECORDS, Pace
+from ingest.pace import FIRST_RECORDS, FULL_TIMES, Pace
 
 
 def read(records: int, tuples: int, size: int = 8) -> pa.Table:
@@ -20,8 +20,22 @@ def read(records: int, tuples: int, size: int = 8) -> pa.Table:
 def test_single_records_are_read_as_many_as_tuples_may_be() -> None:
     pace = Pace(50_000, 64)
     assert pace.records == FIRST_RECORDS
+    for _ in range(FULL_TIMES - 1):
+        assert not pace.changes(read(FIRST_RECORDS, 1))
     assert pace.changes(read(FIRST_RECORDS, 1))
     assert pace.records == 50_000
+
+
+def test_a_share_of_each_partition_that_is_rounded_down_is_full_too() -> None:
+    pace = Pace(50_000, 64)
+    changes = [pace.changes(read(FIRST_RECORDS - 2, 1)) for _ in range(FULL_TIMES)]
+    assert changes[-1]
+
+
+def test_a_stream_that_catches_up_does_not_begin_again() -> None:
+    pace = Pace(50_000, 64)
+    full, less = read(FIRST_RECORDS, 1), read(FIRST_RECORDS // 2, 1)
+    assert not any(pace.changes(some) for _ in range(FULL_TIMES) for some in (full, full, less))
 
 
 def test_frames_are_read_as_many_as_hold_about_so_many_tuples() -> None:
@@ -37,10 +51,10 @@ def test_records_that_are_large_are_read_one_by_one() -> None:
     assert pace.records == 1
 
 
-@pytest.mark.parametrize("records", [1, 499])
+@pytest.mark.parametrize("records", [1, FIRST_RECORDS // 2])
 def test_few_records_say_nothing_of_the_next(records: int) -> None:
     pace = Pace(50_000, 64)
-    assert not pace.changes(read(records, 1))
+    assert not any(pace.changes(read(records, 1)) for _ in range(FULL_TIMES))
     assert pace.records == FIRST_RECORDS
 
 
