@@ -17,17 +17,18 @@ import fastavro
 from etl_procs.columns import Type
 from etl_procs.errors import text_of
 from etl_procs.model import Stream
-from etl_procs.wire import Avro, Changed, Clean, Delimited, Json, Mean, Unknown, Xml
+from etl_procs.wire import Avro, Changed, Clean, Delimited, Json, Mean, Xml
 from headrace.errors import HeadraceError, Refused
 from ingest.datums import parsed
 from ingest.elements import text_at
 from ingest.fields import (
-    DelimitedLayout,
     JsonLayout,
     Layout,
     Pieces,
+    Said,
     Unreadable,
     layout_of,
+    new_name,
     written,
 )
 
@@ -51,14 +52,14 @@ class Cleaner:
 
     def __init__(self, stream: Stream, header: Sequence[str] | None = None) -> None:
         self._clean = stream.wire.clean or Clean()
-        names = tuple(header or self._clean.columns)
-        self._layout = layout_of(stream, names)
-        self._rewrites = bool(self._clean.rename or self._clean.keep or self._clean.drop)
+        names = tuple(header or self._clean.columns or written(stream))
+        self._layout = layout_of(stream, names, self._clean)
         if isinstance(stream.wire.format, Delimited):
-            self._order_columns(stream, stream.wire.format, names or tuple(written(stream)))
+            self._check_columns(stream, stream.wire.format, names)
         self._smoothers = [_smoother(smooth) for smooth in self._clean.smooth]
+        self._rewrites = self._layout is not None and self._layout.changes
         self._rewrites |= any(isinstance(smooth, Mean) for smooth in self._clean.smooth)
-        self._is_needed = self._rewrites or bool(self._clean.where or self._smoothers)
+        self._looks = bool(self._clean.where or self._smoothers)
         self._mark = UNREADABLE if isinstance(stream.wire.format, Delimited) else b""
 
     @property
@@ -68,19 +69,19 @@ class Cleaner:
 
     def clean(self, raws: list[bytes], *, but: Collection[int] = ()) -> list[bytes]:
         """Clean tuples, all but those of some indices; what is left out is empty."""
-        if not self._is_needed:
+        if not self._rewrites and not self._looks:
             return raws
         return [
             raw if index in but or not raw else self._cleaned(raw) for index, raw in enumerate(raws)
         ]
 
-    def _order_columns(self, stream: Stream, format_: Delimited, names: tuple[str, ...]) -> None:
-        """Learn where the columns are among a source's fields; refuse what cannot be filled."""
-        fields = [name for name in self._renamed(names) if self._keeps(name)]
-        order = written(stream)
-        lacking = [column for column in stream.columns.columns if column.name in order]
-        lacking = [column for column in lacking if column.name not in fields]
-        for column in lacking:
+    def _check_columns(self, stream: Stream, format_: Delimited, names: Sequence[str]) -> None:
+        """Refuse a delimited source that cannot fill the columns."""
+        fields = [name for name in (new_name(self._clean, name) for name in names) if name]
+        in_text = written(stream)
+        for column in stream.columns.columns:
+            if column.name in fields or column.name not in in_text:
+                continue
             if column.required or format_.null is None:
                 raise Refused(
                     f"the source has no field {column.name}, which cannot be NULL: it has "
@@ -93,43 +94,29 @@ class Cleaner:
                 f"the source has a field twice: {', '.join(fields)}",
                 hint="Nothing was sent of it. Clean(rename={...}) makes two fields the same.",
             )
-        if stream.wire.unknown is not Unknown.IGNORE:
-            order += [name for name in fields if name not in order]
-        self._rewrites = order != self._renamed(names) or len(fields) < len(names)
-        self._layout = DelimitedLayout(format_, names, order)
-
-    def _renamed(self, names: Sequence[str]) -> list[str]:
-        return [self._clean.rename.get(name, name) for name in names]
-
-    def _keeps(self, name: str) -> bool:
-        return name not in self._clean.drop and (not self._clean.keep or name in self._clean.keep)
 
     def _cleaned(self, raw: bytes) -> bytes:
         assert self._layout
         try:
-            pieces = self._layout.read(raw.decode())
-            return self._sent(self._layout, raw, pieces)
+            text = raw.decode()
+            if not self._looks:
+                return self._layout.rewritten(text).encode()
+            return self._sent(self._layout, raw, self._layout.read(text))
         except (Unreadable, UnicodeError):
             return raw + self._mark
 
     def _sent(self, layout: Layout, raw: bytes, pieces: Pieces) -> bytes:
-        rename = self._clean.rename
-        kept = {rename.get(name, name): piece for name, piece in pieces.items()}
-        if len(kept) < len(pieces):
-            raise Unreadable  # two fields of one name
-        kept = {name: piece for name, piece in kept.items() if self._keeps(name)}
-        if self._clean.where and not self._is_wanted(layout, raw, kept):
+        if self._clean.where and not self._is_wanted(layout, raw, pieces):
             return b""
         for smooth in self._smoothers:
-            if not smooth(layout, kept):
+            if not smooth(layout, pieces):
                 return b""
-        return layout.write(kept).encode() if self._rewrites else raw
+        return layout.write(pieces).encode() if self._rewrites else raw
 
     def _is_wanted(self, layout: Layout, raw: bytes, pieces: Pieces) -> bool:
         assert self._clean.where
-        values = {name: layout.value(piece) for name, piece in pieces.items()}
         try:
-            return bool(self._clean.where(values))
+            return bool(self._clean.where(Said(layout, pieces)))
         except Exception as error:
             raise HeadraceError(
                 f"`where` cannot say whether {raw[:100]!r} is sent: {text_of(error)}",

@@ -1,5 +1,6 @@
 """Cleaning: what is done with a tuple's fields near the source, and what its key is."""
 
+import csv
 import io
 import json
 from collections.abc import Callable
@@ -249,3 +250,24 @@ def test_a_key_that_does_not_decode_is_none() -> None:
     ]  # fmt: skip
     for format_, raw in cases:
         assert key_of(stream(format_, route="id"))(raw) is None
+
+
+FIELDS = st.lists(st.text('ab,"\né ', max_size=4), min_size=4, max_size=4)
+
+
+@given(st.lists(FIELDS, min_size=1), st.booleans())
+def test_fields_are_the_same_whether_their_names_are_asked_for_or_not(
+    rows: list[list[str]], is_asked: bool
+) -> None:
+    columns = ("name", "value", "id", "d")
+    clean = Clean(columns=columns, drop=("d",))
+    if is_asked:
+        clean = Clean(columns=columns, drop=("d",), where=lambda fields: len(dict(fields)) == 3)
+    raws = [",".join(map(written_quoted, row)).encode() for row in rows]
+    found = cleaned(raws, clean, Delimited(",", quote='"'))
+    read = [next(csv.reader(io.StringIO(raw.decode(), newline=""), strict=True)) for raw in found]
+    assert read == [[row[2], row[0], row[1]] for row in rows]
+
+
+def written_quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\n') else text
