@@ -3,13 +3,13 @@
 All of it is values. `ingest` reads and writes by them; docs/wire-format.md says what the bytes are.
 """
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from math import inf
 from typing import Any
 
+from etl_procs import schema
 from etl_procs.columns import Columns, Type
 from headrace.errors import DefinitionError
 
@@ -115,12 +115,7 @@ class Avro:
     schema: str
 
     def __post_init__(self) -> None:
-        try:
-            parsed = json.loads(self.schema)
-        except (ValueError, TypeError) as error:
-            _refuse(f"avro: the schema is no JSON: {error}", "Give the text of an .avsc file.")
-        if not isinstance(parsed, dict) or parsed.get("type") != "record":
-            _refuse("avro: the schema is not that of a record", "Give one of type record.")
+        schema.read(self.schema)
 
 
 Format = Json | Delimited | FixedWidth | Xml | Avro
@@ -211,7 +206,14 @@ class Clean:
         ):
             _refuse(f"clean: smooth is {self.smooth!r}", "Write it as smooth=(Mean(...),).")
 
-    def check(self, of: str, columns: Columns, format_: Format, written: Collection[str]) -> None:
+    def check(
+        self,
+        of: str,
+        columns: Columns,
+        format_: Format,
+        written: Collection[str],
+        unknown: Unknown | str,
+    ) -> None:
         """Refuse what does not fit a stream's columns, of which some are `written` in its text."""
         if isinstance(format_, Xml | Avro):
             _refuse(f"{of} is cleaned, and has no fields of text", "Clean JSON, or lines.")
@@ -219,12 +221,29 @@ class Clean:
             _refuse(f"{of} names the fields of its source twice", "Leave Clean.columns out.")
         if self.rename and isinstance(format_, FixedWidth):
             _refuse(f"{of} renames fields that have no names", "A width is that of its column.")
-        if self.columns or isinstance(format_, FixedWidth):
+        gone = self.rename.keys() - self.rename.values()
+        lost = gone & {*self.keep, *self.drop}
+        if isinstance(format_, FixedWidth) or (
+            isinstance(format_, Delimited) and not format_.header
+        ):
             known = self.columns or tuple(written)
-            lost = self.rename.keys() - set(known)
+            lost |= self.rename.keys() - set(known)
             lost |= {*self.keep, *self.drop} - {self.rename.get(name, name) for name in known}
-            if lost:
-                _refuse(f"{of} cleans {', '.join(sorted(lost))}: no fields", "Name one of them.")
+        if lost:
+            _refuse(
+                f"{of} cleans {', '.join(sorted(lost))}: no fields",
+                "Name one of them, by its new name.",
+            )
+        # To leave out what is no column saves its bytes; to keep it serves `where` alone, but for
+        # where unknown fields are kept: otherwise a name was misspelt, and its column is NULL.
+        useless = set(self.keep) - set(written)
+        if useless and (
+            unknown is Unknown.REJECT or (unknown is Unknown.IGNORE and not self.where)
+        ):
+            _refuse(
+                f"{of} keeps {', '.join(sorted(useless))}, and has no such columns",
+                f"Name some of these: {', '.join(written)}.",
+            )
         for column in columns.columns:
             is_dropped = column.name in self.drop or (self.keep and column.name not in self.keep)
             if column.required and column.name in written and is_dropped:
@@ -285,10 +304,12 @@ class Wire:
                     f"{of} has {len(written)} columns, and {given} widths", "Give each a width."
                 )
         if self.clean:
-            self.clean.check(of, columns, self.format, written)
+            self.clean.check(of, columns, self.format, written, self.unknown)
         if isinstance(self.format, Xml) and self.format.paths.keys() - types.keys():
             lost = ", ".join(self.format.paths.keys() - types.keys())
             _refuse(f"{of} has paths for {lost}, which are no columns of it", "Leave them out.")
+        if isinstance(self.format, Avro):
+            schema.check(of, schema.read(self.format.schema), columns, written)
 
     def _check_kinds(self, of: str) -> None:
         partitions, hours, route = self.partitions, self.retention_h, self.route

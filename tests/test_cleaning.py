@@ -196,6 +196,13 @@ REFUSED: dict[str, Callable[[], object]] = {
     "cleans other: no fields": lambda: stream(
         Delimited(","), Clean(columns=("id", "a", "b"), drop=("other",))
     ),
+    "cleans nam: no fields": lambda: stream(Delimited(","), Clean(drop=("nam",))),
+    "cleans Name: no fields": lambda: stream(clean=Clean(rename={"Name": "name"}, drop=("Name",))),
+    "keeps nam, and has no such columns": lambda: stream(clean=Clean(keep=("id", "nam"))),
+    "keeps nme, and has no": lambda: stream(Delimited(",", header=True), Clean(keep=("id", "nme"))),
+    "keeps more, and has no": lambda: stream(
+        clean=Clean(keep=("id", "more"), where=bool), unknown=Unknown.REJECT
+    ),
 }
 
 
@@ -203,6 +210,13 @@ REFUSED: dict[str, Callable[[], object]] = {
 def test_what_makes_no_sense_is_refused(what: str) -> None:
     with pytest.raises(DefinitionError, match=what):
         REFUSED[what]()
+
+
+def test_what_may_make_sense_is_taken() -> None:
+    stream(clean=Clean(drop=("large",)))
+    stream(clean=Clean(keep=("id", "state"), where=lambda fields: fields["state"] == "on"))
+    stream(clean=Clean(keep=("id", "state")), unknown="name")
+    stream(clean=Clean(rename={"ID": "id", "id": "old"}, drop=("old",)))
 
 
 AVRO = {

@@ -1,5 +1,6 @@
 """Definitions: what is accepted, what is refused, and that the message names the fix."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from etl_procs import (
     Dataflow,
     Transaction,
     Wire,
+    avro,
     by_count,
     by_interval,
     by_punctuation,
@@ -268,6 +270,11 @@ def declared(wire: Any = DEFAULT_WIRE, **more: Any) -> object:
     return Dataflow("f").stream("s", "n INTEGER NOT NULL", wire=wire, **more)
 
 
+def record(type_: object, name: str = "n") -> str:
+    fields = [{"name": name, "type": type_}]
+    return json.dumps({"type": "record", "name": "r", "fields": fields})
+
+
 WIRES: dict[str, Callable[[], object]] = {
     "null is 3": lambda: delimited(";", null=3),  # type: ignore[arg-type]
     "null is 'a;b'": lambda: delimited(";", null="a;b"),
@@ -285,6 +292,15 @@ WIRES: dict[str, Callable[[], object]] = {
     "partitions is 0": lambda: declared(Wire(partitions=0)),
     "retention_h is '7d'": lambda: declared(Wire(retention_h="7d")),  # type: ignore[arg-type]
     "retention_h is -1": lambda: declared(Wire(retention_h=-1)),
+    "the schema is none: JSONDecodeError": lambda: avro("{"),
+    "the schema is none: UnknownType": lambda: avro(record("integer")),
+    "not that of a record": lambda: avro('"long"'),
+    "has no n in its Avro schema, and it is NOT NULL": lambda: declared(avro(record("long", "m"))),
+    "has no n in its Avro": lambda: declared(avro(record("null"))),
+    "n is null or string in the Avro schema, which is never INTEGER": lambda: declared(
+        avro(record(["null", "string"]))
+    ),
+    "n is enum in": lambda: declared(avro(record({"type": "enum", "name": "n", "symbols": ["a"]}))),
     "has an order, and no rule": lambda: declared(order="n"),
     "has a wire, and no rule": lambda: declared(delimited(";")),
 }
@@ -294,3 +310,17 @@ WIRES: dict[str, Callable[[], object]] = {
 def test_a_wire_that_cannot_be_meant_is_refused(message: str) -> None:
     with pytest.raises(DefinitionError, match=message):
         WIRES[message]()
+
+
+def test_a_schema_of_which_some_data_fit_is_taken() -> None:
+    declared(avro(record(["null", "int", "string"])), batches=by_count(1))
+    schema = record({"type": "long", "logicalType": "timestamp-millis"})
+    declared(avro(schema), batches=by_count(1))
+    fields = [
+        {"name": "first", "type": {"type": "enum", "name": "of.Kind", "symbols": ["a"]}},
+        {"name": "kind", "type": ["null", "of.Kind"]},
+    ]
+    schema = json.dumps({"type": "record", "name": "r", "fields": fields})
+    Dataflow("f").stream(
+        "s", "kind TEXT NOT NULL, absent TEXT", batches=by_count(1), wire=avro(schema)
+    )

@@ -1,0 +1,73 @@
+"""The schema of Avro data: it is one of records, and these can be a stream's tuples."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NoReturn
+
+from etl_procs.columns import Columns, Type
+from headrace.errors import DefinitionError
+
+FITTING = {
+    Type.INTEGER: {"int", "long"},
+    Type.REAL: {"int", "long", "float", "double"},
+    Type.TEXT: {"string", "enum"},
+}
+"""Avro's types that a column's values may have."""
+
+
+def read(text: str) -> Any:
+    """Read the text of a schema; refuse what is none of a record."""
+    import fastavro  # here, because few streams need it
+
+    try:
+        schema = json.loads(text)
+        fastavro.parse_schema(schema)
+    except Exception as error:  # noqa: BLE001 - whatever it is led to
+        _refuse(f"avro: the schema is none: {error!r:.200}", "Give the text of an .avsc file.")
+    if not isinstance(schema, dict) or schema["type"] != "record":
+        _refuse("avro: the schema is not that of a record", "Give one of type record.")
+    return schema
+
+
+def check(of: str, schema: Any, columns: Columns, written: Collection[str]) -> None:
+    """Refuse a schema none of whose data would fit the columns."""
+    named = dict(_named(schema))
+    types = {field["name"]: set(_types(field["type"], named)) for field in schema["fields"]}
+    for column in columns.columns:
+        found = types.get(column.name, {"null"})
+        if column.name not in written or found & FITTING[column.type]:
+            continue
+        if column.required and found == {"null"}:
+            _refuse(
+                f"{of} has no {column.name} in its Avro schema, and it is NOT NULL",
+                "Name the columns as the schema does its fields, or let it be NULL.",
+            )
+        if found != {"null"}:
+            _refuse(
+                f"{of}: {column.name} is {' or '.join(sorted(found))} in the Avro schema, which is "
+                f"never {column.type.value}",
+                "Declare the column by what its field holds.",
+            )
+
+
+def _types(schema: Any, named: Mapping[str, str]) -> Iterator[str]:
+    """Name the types that a datum may have: each of a union, and what a name stands for."""
+    if isinstance(schema, dict):
+        yield from _types(schema["type"], named)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _types(each, named)
+    else:
+        yield named.get(schema.rpartition(".")[2], schema)
+
+
+def _named(schema: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(schema, dict) and schema.get("type") in ("record", "enum", "fixed"):
+        yield schema["name"].rpartition(".")[2], schema["type"]
+    for each in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(each, dict | list):
+            yield from _named(each)
+
+
+def _refuse(what: str, hint: str) -> NoReturn:
+    raise DefinitionError(what, hint=hint)
