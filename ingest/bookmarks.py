@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headrace.errors import Refused
 from ingest.runs import START, Beginning, Bookmark
 
 log = logging.getLogger(__name__)
@@ -24,8 +25,9 @@ T = TypeVar("T")
 class Bookmarks:
     """The bookmarks of one topic, which is known by its id: one made again has none."""
 
-    def __init__(self, folder: Path, topic: str, topic_id: str) -> None:
+    def __init__(self, folder: Path, topic: str, topic_id: str, lane: str) -> None:
         self._folder = folder
+        self._lane = lane
         self._about: dict[str, Any] = {"version": VERSION, "topic": topic, "topic_id": topic_id}
 
     def read(self, source: str) -> Bookmark:
@@ -38,6 +40,25 @@ class Bookmarks:
             return kept
 
         return self._read({"source": source}, kept) or START
+
+    def enter(self, source: str) -> None:
+        """Note where the tuples of a source go, before any of them does; refuse another way.
+
+        The core knows a repeat within its partition only: what has landed, and is behind the
+        bookmark, would count twice.
+        """
+        if not source:
+            return
+        begun = self._read({"source": source}, lambda found: str(found.get("lane", "")))
+        if begun is None:
+            self.write({source: START})
+        elif begun not in ("", self._lane):
+            raise Refused(
+                f"{source} was begun {begun}, and would go on {self._lane}: tuples might be there "
+                "twice",
+                hint="Send it as it was begun, with that --partition or route; and what is new as "
+                "another file.",
+            )
 
     def beginning(self, path: str) -> Beginning | None:
         """Tell what a whole file of this path was called when it was sent first."""
@@ -75,7 +96,7 @@ class Bookmarks:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         for source, place in places.items():
-            self._write({"source": source}, place._asdict())
+            self._write({"source": source}, place._asdict() | {"lane": self._lane})
         self._sync()
 
     def _write(self, of: dict[str, str], kept: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import glob
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,18 +21,18 @@ from headrace.config import Broker, Config
 from headrace.errors import HeadraceError, Refused
 from ingest import topics
 from ingest.bookmarks import Bookmarks
-from ingest.cleaning import Cleaner, key_of
+from ingest.cleaning import key_of
 from ingest.client import Producer
-from ingest.following import Follower
+from ingest.feeds import Feed, Followed, Settling, Whole
+from ingest.following import Gone, Unfollowable
 from ingest.framing import Framing, Record
-from ingest.reading import Reader
-from ingest.runs import START, Beginning, Bookmark, Run
+from ingest.runs import START, Bookmark
 from ingest.security import client_options
 from ingest.sender import Sender
 from ingest.source import STANDARD_INPUT, about
 
 OPEN_MAX = 32
-"""Files that are read in turn; followed ones are all open."""
+"""Whole files that are read in turn. Followed ones are not held open."""
 ASK_MS = 3_000
 """How long a broker has to answer before the user is told that it does not."""
 KEEP_EVERY_S = 1.0
@@ -83,9 +84,10 @@ def collect(
 ) -> Status:
     """Send all tuples of `paths`, then `marks` into each partition; return when all are durable.
 
-    With `follow` it goes on for ever. `source` names the one source; `partition` is for all
-    tuples, whatever the stream's route. Bookmarks are in the data folder of `config`. `status` is
-    kept up to date, also when it raises.
+    A bad source does not stop the others: when these are sent, its error is raised, and the `marks`
+    are not sent. With `follow` the error is told, and this goes on for ever. `source` names the one
+    source; `partition` is for all tuples, whatever the stream's route. Bookmarks are in the data
+    folder of `config`. `status` is kept up to date, also when it raises.
     """
     broker = broker or config.broker
     sender: Sender[Bookmark] = Sender(
@@ -99,13 +101,15 @@ def collect(
     declared = stream.wire.partitions or config.broker.topic_partitions
     _check_partitions(topic, declared, partition)
     key = key_of(stream) if isinstance(stream.wire.route, str) else None
+    framing = Framing(stream.wire, declared, key, partition=partition)
     collector = Collector(
         stream,
         sender,
-        Framing(stream.wire, declared, key, partition=partition),
-        Bookmarks(config.home / "collector", topic.name, topic.id),
+        framing,
+        Bookmarks(config.home / "collector", topic.name, topic.id, framing.lane),
         status=status or Status(),
         follow=follow,
+        tell=tell,
         progress=progress,
         clock=clock,
     )
@@ -131,106 +135,8 @@ def _check_partitions(topic: topics.Topic, declared: int, partition: int | None)
         )
 
 
-class _Whole:
-    """A source that is read to its end: what of it comes next, and where reading goes on then."""
-
-    def __init__(self, path: str, stream: Stream, bookmarks: Bookmarks, name: str) -> None:
-        before = None if name else bookmarks.beginning(path)
-        self._reader = Reader(path, stream, source=name, before=before)
-        self.name = self._reader.name
-        size = self._reader.source.size
-        if size and not name and (before is None or before.name != self.name):
-            bookmarks.begin(path, Beginning(self.name, size))
-        self.at = self.begun = bookmarks.read(self.name) if self.name else START
-        self.is_done = False
-        with about(self._reader.source.path):
-            self._cleaner = Cleaner(stream, self._reader.header)
-        # What smoothing gives depends on all that was before.
-        self._runs = self._reader.runs(START if self._cleaner.needs_history else self.at)
-
-    @property
-    def taken(self) -> int:
-        """How much of the file was taken."""
-        return self._reader.source.taken
-
-    def next(self) -> Run | None:
-        """Give the next run, cleaned; None at the end."""
-        for run in self._runs:
-            new = _new(self._cleaner, run, self.at)
-            if new is not None:
-                self.at = Bookmark(run.next, run.end)
-                return new
-        self.is_done = True
-        return None
-
-    def close(self) -> None:
-        """Close the file."""
-        self._reader.close()
-
-
-class _Followed:
-    """A source that grows: what comes next, if it is there already."""
-
-    is_done = False
-
-    def __init__(self, path: str, stream: Stream, bookmarks: Bookmarks, name: str) -> None:
-        self._path = path
-        self._stream = stream
-        self._bookmarks = bookmarks
-        self._follower = Follower(path, stream, source=name)
-        self.name = ""
-        self.at = self.begun = START
-        self._cleaner: Cleaner | None = None
-        self._runs: Iterator[Run] = iter(())
-
-    @property
-    def taken(self) -> int:
-        """How much of the file was taken."""
-        return self.at.offset
-
-    def next(self) -> Run | None:
-        """Give the next run, cleaned; None while there is none."""
-        run = next(self._runs, None)
-        if run is None:
-            self._runs = self._follower.runs()
-            run = next(self._runs, None)
-        if run is None or (not self.name and self._goes_on_elsewhere()):
-            return None
-        assert self._cleaner is not None, "it has a name"
-        new = _new(self._cleaner, run, self.at)
-        if new is not None:
-            self.at = self._follower.bookmark
-        return new or run._replace(raws=[])
-
-    def _goes_on_elsewhere(self) -> bool:
-        """Look for the bookmark, now that there is a name, and go there."""
-        self.name = self._follower.name
-        self.at = self.begun = self._bookmarks.read(self.name)
-        with about(self._follower.path):
-            self._cleaner = Cleaner(self._stream, self._follower.header)
-        if self.at == START or self._cleaner.needs_history:
-            return False
-        self._follower.close()
-        self._follower = Follower(self._path, self._stream, at=self.at, source=self.name)
-        self._runs = iter(())
-        return True
-
-    def close(self) -> None:
-        """Close the file."""
-        self._follower.close()
-
-
-def _new(cleaner: Cleaner, run: Run, at: Bookmark) -> Run | None:
-    """Clean a run, and give what is behind a bookmark; the rest was read for the history's sake."""
-    raws = cleaner.clean(run.raws, but=run.oversize)
-    known = max(0, at.number - run.first)
-    if known >= len(raws) > 0:
-        return None
-    return run._replace(raws=[b""] * known + raws[known:]) if known else run._replace(raws=raws)
-
-
 class Collector:
-    """Reads sources in turn, and sends what is in them."""
+    """Reads sources in turn, and sends what is in them. A bad one does not stop the others."""
 
     def __init__(
         self,
@@ -241,6 +147,7 @@ class Collector:
         *,
         status: Status,
         follow: bool,
+        tell: Tell,
         progress: Progress,
         clock: Clock | None,
     ) -> None:
@@ -250,33 +157,40 @@ class Collector:
         self._framing = framing
         self._bookmarks = bookmarks
         self._follow = follow
+        self._tell = tell
         self._progress = progress
         self._clock = clock or SystemClock()
         self._kept = self._clock.monotonic()
-        self._open: deque[_Whole | _Followed] = deque()
+        self._open: deque[Feed] = deque()
         self._coming: deque[str] = deque()
+        self._settling = Settling(self._clock)
         self._known: set[str] = set()
+        self._gone: set[str] = set()
+        self._failures: list[HeadraceError] = []
         self._never = threading.Event()
 
     def collect(self, paths: Sequence[str], source: str) -> None:
         """Send all that there is; or, where it follows, all that there ever is."""
+        may_bring_more = self._follow and any(map(_names_several, paths))
         while True:
             self._look_for(paths)
-            if source and len(self._known) > 1:
+            if source and self.status.sources > 1:
                 raise Refused(
-                    f"{source} names one source, and there are {len(self._known)} files",
+                    f"{source} names one source, and there are {self.status.sources} files",
                     hint="Their numbers would be the same, and all but the first be taken for "
                     "repeats. Send each by a command of its own, or leave --source out.",
                 )
             self._admit(source)
             turns = [self._turn() for _ in range(len(self._open))]
             self._keep_now_and_then()
+            if not (self._open or self._coming or self._settling or may_bring_more):
+                break
             if self._follow and not any(turns):
                 self._never.wait(FOLLOW_EVERY_S)
-            elif not turns and not self._follow:
-                break
         self._sender.flush()
         self._keep()
+        if self._failures:
+            raise self._failure()
 
     def mark(self, marks: Iterable[tuple[str, bytes]], partitions: Collection[int]) -> None:
         """Send a record without a value, but with a header, into each partition."""
@@ -302,45 +216,91 @@ class Collector:
         if self._known and not self._follow:
             return
         for path in found(paths, may_be_absent=self._follow):
-            if path not in self._known:
-                self._known.add(path)
-                self._coming.append(path)
-                self.status.sources += 1
-                # One that is not there is told when it is opened.
-                if path != STANDARD_INPUT and Path(path).exists():
-                    self.status.size += Path(path).stat().st_size
+            if path in self._known or (path in self._gone and not Path(path).exists()):
+                continue
+            self._known.add(path)
+            self._coming.append(path)
+            self.status.sources += 1
+            # One that is not there is told when it is opened.
+            with suppress(OSError):
+                self.status.size += Path(path).stat().st_size if path != STANDARD_INPUT else 0
 
     def _admit(self, source: str) -> None:
+        room = OPEN_MAX - sum(isinstance(feed, Whole) for feed in self._open)
+        for path in self._settling.take(room):
+            self._open_whole(path, source)
         while self._coming and (self._follow or len(self._open) < OPEN_MAX):
-            self._open.append(self._opened(self._coming.popleft(), source))
+            path = self._coming.popleft()
+            if self._follow and path != STANDARD_INPUT:
+                self._open.append(Followed(path, self._stream, self._bookmarks, source))
+            else:
+                self._open_whole(path, source)
 
-    def _opened(self, path: str, source: str) -> _Whole | _Followed:
-        kind = _Followed if self._follow and path != STANDARD_INPUT else _Whole
-        opened = kind(path, self._stream, self._bookmarks, source)
+    def _open_whole(self, path: str, source: str) -> None:
+        try:
+            with about(path):
+                opened = Whole(path, self._stream, self._bookmarks, source)
+        except HeadraceError as error:
+            self._fail(path, error)
+            return
         self.status.skipped += opened.taken
-        return opened
+        self._open.append(opened)
 
     def _turn(self) -> bool:
         """Send one run of the source whose turn it is; tell whether there was one."""
-        source = self._open.popleft()
-        offset, taken = source.at.offset, source.taken
-        run = source.next()
-        self.status.taken += source.taken - taken
-        if source.is_done:
-            self._finish(source)
+        feed = self._open.popleft()
+        offset, taken = feed.at.offset, feed.taken
+        try:
+            with about(feed.path):
+                run = feed.next()
+                if run and run.raws and not feed.is_entered:
+                    self._bookmarks.enter(feed.name)
+                    feed.is_entered = True
+        except Unfollowable:
+            self._settling.add(feed.path)
             return True
-        self._open.append(source)
+        except HeadraceError as error:
+            feed.close()
+            self._fail(feed.path, error)
+            return True
+        self.status.taken += feed.taken - taken
+        if feed.is_done:
+            self._finish(feed)
+            return True
+        self._open.append(feed)
         if run is None:
             return False
         if run.raws:
-            self.status.read += source.at.offset - offset
-            self._sender.send(source.name, self._framing.records(source.name, run), source.at)
+            self.status.read += feed.at.offset - offset
+            self._sender.send(feed.name, self._framing.records(feed.name, run), feed.at)
         return True
 
-    def _finish(self, source: _Whole | _Followed) -> None:
-        source.close()
+    def _finish(self, feed: Feed) -> None:
+        feed.close()
         self.status.done += 1
-        self.status.passed += source.at == source.begun != START
+        self.status.passed += feed.at == feed.begun != START
+
+    def _fail(self, path: str, error: HeadraceError) -> None:
+        """Let go of a source, with a word; the others go on."""
+        if not self._follow:
+            self._failures.append(error)
+            return
+        self._tell(str(error))
+        self._failures = [error]  # there may be any number of them, in time
+        if isinstance(error, Gone) or not Path(path).exists():
+            # Another file may come there.
+            self._known.discard(path)
+            self._gone.add(path)
+
+    def _failure(self) -> HeadraceError:
+        if len(self._failures) == self.status.sources == 1 or self._follow:
+            return self._failures[0]
+        said = "\n".join(f"  {error.what}\n    {error.hint}" for error in self._failures)
+        return HeadraceError(
+            f"{len(self._failures)} of {self.status.sources} files were not sent, or not whole:\n"
+            f"{said}",
+            hint="The others were sent.",
+        )
 
     def _keep_now_and_then(self) -> None:
         now = self._clock.monotonic()
@@ -353,6 +313,10 @@ class Collector:
         self._bookmarks.write(self._sender.take_safe())
         self.status.tuples = self._sender.acknowledged
         self._progress(self.status)
+
+
+def _names_several(path: str) -> bool:
+    return Path(path).is_dir() or (glob.has_magic(path) and not Path(path).exists())
 
 
 def found(paths: Iterable[str], *, may_be_absent: bool = False) -> Iterator[str]:

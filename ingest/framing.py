@@ -51,6 +51,14 @@ class Framing:
         self._key_of = key_of
         self._route = wire.route if partition is None else partition
 
+    @property
+    def lane(self) -> str:
+        """Say where the tuples of a source go."""
+        if isinstance(self._route, int):
+            return f"to partition {self._route}"
+        by = self._route.value if isinstance(self._route, Route) else f"column {self._route}"
+        return f"by {by} to {self._partitions} partitions"
+
     def records(self, source: str, run: Run) -> Iterator[Record]:
         """Give the records of a run; without a source, its tuples have no number."""
         route = self._route

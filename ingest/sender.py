@@ -116,7 +116,8 @@ class Sender(Generic[Place]):
         """Return when everything is acknowledged."""
         while self._portions:
             self._wait()
-        self.look()
+        if self._producer is not None:  # where nothing was to be sent, none is made
+            self.look()
 
     def look(self) -> None:
         """See to it that what was sent goes on its way; to be called now and then."""

@@ -220,6 +220,11 @@ class Source:
         )
 
 
+def promises_compression(path: str) -> bool:
+    """Tell whether the name of a file says that it is compressed."""
+    return path.endswith(tuple(ending for _, ending, _ in COMPRESSIONS.values()))
+
+
 def opened(path: str | Path) -> Source:
     """Open a file, or `-`: standard input. A pipe waits here for its writer."""
     if str(path) == STANDARD_INPUT:
@@ -243,6 +248,10 @@ def about(path: str) -> Iterator[None]:
     """Let errors say which source they are about."""
     try:
         yield
+    except OSError as error:
+        raise HeadraceError(
+            f"{path} cannot be sent: {error}", hint="What was sent of it stays."
+        ) from error
     except HeadraceError as error:
         if path in error.what:
             raise

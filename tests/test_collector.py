@@ -15,7 +15,7 @@ from waiting import until
 from headrace.cli import main
 from headrace.cli.progress import Progress
 from headrace.cli.progress import line as progress_line
-from headrace.errors import Exit
+from headrace.errors import Exit, Refused
 from ingest.bookmarks import Bookmarks
 from ingest.collector import Status, collect, found
 from ingest.runs import START, Bookmark
@@ -183,6 +183,99 @@ def test_a_directory_is_followed_with_files_that_grow_and_files_that_come(at: Pl
     assert values(at) == lines(*range(1, 7)), "what was sent before is not sent again"
 
 
+def test_what_cannot_be_followed_is_sent_once_and_what_is_moved_is_let_go(at: Place) -> None:
+    folder = at.folder / "incoming"
+    folder.mkdir()
+    for n in range(100):
+        at.lines(1, f"incoming/{n}", n)
+    packed = gzip.compress(line(100).encode())
+    (folder / "packed").write_bytes(packed[:9])
+    (folder / "bad.gz").write_bytes(b"no gzip")
+    process = at.spawn(folder, "--follow")
+    try:
+        until(lambda: len(_values(at)) == 100, 60, lambda: "it does not begin")
+        assert len(list(Path(f"/proc/{process.pid}/fd").iterdir())) < 50
+        (folder / "packed").write_bytes(packed)
+        (folder / "7").rename(at.folder / "moved")
+        until(lambda: len(_values(at)) == 101, 60, lambda: "what is packed is not sent")
+        at.lines(1, "incoming/7", 101)
+        until(lambda: len(_values(at)) == 102, 60, lambda: "it does not go on")
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == Exit.INTERRUPTED, error
+    assert f"{folder}/7 is gone".encode() in error
+    assert b"bad.gz is no gzip file" in error
+    assert values(at) == lines(*range(102))
+
+
+def test_what_a_file_had_that_was_moved_away_is_sent_by_its_name(
+    at: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = at.lines(2)
+    process = at.spawn(file, "--follow")
+    until(lambda: len(_values(at)) == 2, 60, lambda: "it does not begin")
+    with file.open("a") as more:
+        file = file.rename(at.folder / "moved")
+        more.write(f"{line(3)}\n")
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == Exit.FAILED, "nothing is left to follow"
+    name = error.decode().rpartition("--source '")[2].partition("'")[0]
+    assert produce(at, file, "--source", name) == Exit.OK
+    assert "1 tuple is in" in capsys.readouterr().out
+    assert values(at) == lines(1, 2, 3)
+
+
+def test_a_bad_file_does_not_stop_the_others_and_is_told_at_the_end(
+    at: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (at.folder / "b.gz").write_bytes(b"no gzip")
+    cut = at.folder / "c"
+    cut.write_bytes(gzip.compress(f"{line(2)}\n".encode())[:-1])
+    files = [
+        at.lines(1, "a", 1),
+        at.folder / "b.gz",
+        cut,
+        at.folder / "absent",
+        at.lines(1, "d", 3),
+    ]
+    assert produce(at, *files, "--finished") == Exit.FAILED
+    error = capsys.readouterr().err
+    assert "3 of 5 files were not sent, or not whole" in error
+    for said in ("b.gz is no gzip file", "c is damaged", "absent cannot be read"):
+        assert said in error
+    assert "3 tuples are safe" in error
+    assert values(at) == lines(1, 2, 3)
+    assert not [r for r in at.landed() if "finished" in r.headers], "it is not finished"
+
+
+def test_where_else_a_source_would_go_on_than_it_was_begun_is_refused(
+    at: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = at.lines(2)
+    assert produce(at, file, "--partition", 1) == Exit.OK
+    assert produce(at, file) == Exit.OK, "there is nothing to send"
+    with file.open("a") as more:
+        more.write(f"{line(3)}\n")
+    for flags in (["--partition", 0], []):
+        assert produce(at, file, *flags) == Exit.REFUSED
+        assert "was begun to partition 1, and would go on" in capsys.readouterr().err
+    assert produce(at, file, "--partition", 1) == Exit.OK
+    assert values(at) == lines(1, 2, 3)
+
+
+def test_a_source_that_landed_before_its_first_bookmark_is_known_by_where_it_went(
+    tmp_path: Path,
+) -> None:
+    before = Bookmarks(tmp_path, "f.s", "id", "by source to 2 partitions")
+    before.enter("a")
+    before.enter("a")
+    after = Bookmarks(tmp_path, "f.s", "id", "by spread to 2 partitions")
+    assert after.read("a") == START
+    with pytest.raises(Refused, match="begun by source to 2 partitions, and would go on by spread"):
+        after.enter("a")
+
+
 def _values(at: Place) -> list[bytes]:
     try:
         return values(at)
@@ -248,13 +341,13 @@ def test_bookmarks_are_kept_and_those_of_others_are_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "collector"
-    kept = Bookmarks(folder, "f.s", "id 1")
+    kept = Bookmarks(folder, "f.s", "id 1", "lane")
     assert kept.read("a") == START
     kept.write({"a": Bookmark(7, 60, "digest"), "b": Bookmark(2, 9)})
-    assert Bookmarks(folder, "f.s", "id 1").read("a") == Bookmark(7, 60, "digest")
-    assert Bookmarks(folder, "f.t", "id 1").read("a") == START, "another stream"
+    assert Bookmarks(folder, "f.s", "id 1", "lane").read("a") == Bookmark(7, 60, "digest")
+    assert Bookmarks(folder, "f.t", "id 1", "lane").read("a") == START, "another stream"
     assert not caplog.messages
-    assert Bookmarks(folder, "f.s", "id 2").read("a") == START, "the topic was made again"
+    assert Bookmarks(folder, "f.s", "id 2", "lane").read("a") == START, "the topic was made again"
     assert "is of another topic" in caplog.messages[-1]
     assert len(list(folder.iterdir())) == 2, "no draft is left"
     for text in ("", "{", "[]", "null", '{"number": 1}', "\xff", '{"number": "1", "offset": 0}'):

@@ -9,7 +9,7 @@ from etl_procs import Dataflow, by_count
 from etl_procs.model import Stream
 from etl_procs.wire import Delimited, Format, Json, Xml
 from headrace.errors import HeadraceError, Refused
-from ingest.following import Follower
+from ingest.following import Follower, Gone, Unfollowable
 from ingest.runs import Bookmark
 
 
@@ -29,16 +29,16 @@ def add(path: Path, more: bytes) -> None:
 def test_what_is_complete_is_given_and_the_rest_held_back(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"\n1")
-    with Follower(path, stream(Json())) as follower:
-        assert (given(follower), follower.name) == ([], "")
-        add(path, b"\r\n2\n3")
-        assert given(follower) == [b"", b"1", b"2"]
-        # The digest is that of `printf '\n1\r\n' | sha256sum`.
-        assert follower.name == f"{path}:ee547e43d3b90c4c"
-        assert given(follower) == []
-        add(path, b"3\n")
-        assert given(follower) == [b"33"]
-        assert follower.bookmark[:2] == (5, 9)
+    follower = Follower(path, stream(Json()))
+    assert (given(follower), follower.name) == ([], "")
+    add(path, b"\r\n2\n3")
+    assert given(follower) == [b"", b"1", b"2"]
+    # The digest is that of `printf '\n1\r\n' | sha256sum`.
+    assert follower.name == f"{path}:ee547e43d3b90c4c"
+    assert given(follower) == []
+    add(path, b"3\n")
+    assert given(follower) == [b"33"]
+    assert follower.bookmark[:2] == (5, 9)
 
 
 @pytest.mark.parametrize("cut", range(18))
@@ -46,18 +46,17 @@ def test_following_goes_on_at_its_bookmark(tmp_path: Path, cut: int) -> None:
     path, content = tmp_path / "log", b'b,a\n"1\n",2\r\n\n3,4\n'
     format_ = Delimited(",", quote='"', header=True)
     path.write_bytes(content[:cut])
-    with Follower(path, stream(format_)) as follower:
-        first = given(follower)
-        at = follower.bookmark
+    follower = Follower(path, stream(format_))
+    first = given(follower)
+    at = follower.bookmark
     add(path, content[cut:])
-    with Follower(path, stream(format_), at=at) as follower:
-        assert first + given(follower) == [b'"1\n",2', b"", b"3,4"]
-        assert follower.header == ("b", "a")
-        name = follower.name
-    with Follower(path, stream(format_), source="mine") as follower:
-        assert len(given(follower)) == 3
-        assert follower.name == "mine"
-    assert name.startswith(f"{path}:")
+    follower = Follower(path, stream(format_), at=at)
+    assert first + given(follower) == [b'"1\n",2', b"", b"3,4"]
+    assert follower.header == ("b", "a")
+    assert follower.name.startswith(f"{path}:")
+    follower = Follower(path, stream(format_), source="mine")
+    assert len(given(follower)) == 3
+    assert follower.name == "mine"
 
 
 def test_what_does_not_only_grow_is_refused(tmp_path: Path) -> None:
@@ -71,34 +70,71 @@ def test_what_does_not_only_grow_is_refused(tmp_path: Path) -> None:
 
     follower, _ = begun()
     os.truncate(path, 2)
-    with follower, pytest.raises(HeadraceError, match="has shrunk"):
+    with pytest.raises(HeadraceError, match="has shrunk"):
         given(follower)
 
     follower, _ = begun()
     path.unlink()
-    with follower, pytest.raises(HeadraceError, match="is gone"):
+    with pytest.raises(Gone, match=r"is gone .*: 4 bytes of it were read") as gone:
         given(follower)
+    assert f"--source '{follower.name}'" in gone.value.hint
 
     follower, _ = begun()
     (tmp_path / "new").write_bytes(b"1\n2\n3\n")
     (tmp_path / "new").rename(path)
-    with follower, pytest.raises(HeadraceError, match="was replaced"):
+    with pytest.raises(Gone, match="was replaced"):
         given(follower)
 
     follower, at = begun()
     path.write_bytes(b"1\nX\n3\n")
-    with follower, pytest.raises(HeadraceError, match="was written anew before"):
+    with pytest.raises(HeadraceError, match="was written anew before"):
         given(follower)
-    with (
-        Follower(path, stream(Json()), at=at) as follower,
-        pytest.raises(HeadraceError, match="was written anew before"),
-    ):
-        given(follower)
+    with pytest.raises(HeadraceError, match="was written anew before"):
+        given(Follower(path, stream(Json()), at=at))
 
 
 def test_only_plain_texts_are_followed(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_bytes(b"\x1f\x8b\x08\0")
-    for format_ in (Json(), Xml("record")):
-        with pytest.raises(Refused, match="cannot be followed"):
-            Follower(path, stream(format_))
+    path.write_bytes(b"")
+    follower = Follower(path, stream(Json()))
+    assert given(follower) == []
+    path.write_bytes(b"\x1f\x8b\x08\0\n")
+    with pytest.raises(Unfollowable):
+        given(follower)
+    cases: list[tuple[str, Format]] = [
+        ("log", Json()),
+        ("log", Xml("record")),
+        ("absent.zst", Json()),
+    ]
+    for name, format_ in cases:
+        with pytest.raises(Unfollowable, match="cannot be followed"):
+            given(Follower(tmp_path / name, stream(format_)))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Refused, match="pipe is no file"):
+        given(Follower(tmp_path / "pipe", stream(Json())))
+    with pytest.raises(HeadraceError, match="absent cannot be read: No such file"):
+        given(Follower(tmp_path / "absent", stream(Json())))
+
+
+def test_what_is_followed_is_not_held_open(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"1\n" * 2_000)
+    before = os.listdir("/proc/self/fd")
+    follower = Follower(path, stream(Json()))
+    runs = follower.runs()
+    assert next(runs).first == 1, "and there is more to read"
+    assert follower.bookmark.number == 1_001
+    assert os.listdir("/proc/self/fd") == before
+    assert sum(len(run.raws) for run in runs) == 1_000
+
+
+def test_what_was_read_of_a_file_counts_though_it_is_gone_then(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"1\n")
+    follower = Follower(path, stream(Json()))
+    runs = follower.runs()
+    assert next(runs).raws == [b"1"]
+    path.unlink()
+    assert follower.bookmark == Bookmark(2, 2, "")
+    with pytest.raises(Gone):
+        next(runs)

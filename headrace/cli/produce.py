@@ -148,7 +148,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--follow",
         action="store_true",
-        help="go on: with what is appended to the files, and with files that come into directories",
+        help="go on: with what is appended to the files, and with files that come into "
+        "directories; what cannot be followed (compressed, XML, Avro) is sent once, when it is "
+        "complete",
     )
     parser.add_argument(
         "--source",
@@ -161,7 +163,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--partition",
         type=count,
         metavar="N",
-        help="send all tuples to partition N, whatever the stream's route",
+        help="send all tuples to partition N, whatever the stream's route; the same N again when "
+        "it goes on: repeats are recognised within a partition",
     )
     parser.add_argument(
         "--punctuation",
