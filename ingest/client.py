@@ -15,16 +15,7 @@ send nothing more:
 from collections.abc import Mapping
 from typing import Any
 
-from kafka import KafkaProducer
-from kafka.errors import (
-    AuthorizationError,
-    InvalidRecordError,
-    InvalidTopicError,
-    MessageSizeTooLargeError,
-    PolicyViolationError,
-    RecordListTooLargeError,
-    SaslAuthenticationFailedError,
-)
+from kafka import KafkaProducer, errors
 
 RECORD_BYTES_MAX = 16 * 2**20
 """What the local broker takes, too."""
@@ -35,13 +26,13 @@ BATCH_BYTES = 2**20
 FOR_EVER_MS = 10**12
 
 PERMANENT = (
-    AuthorizationError,
-    InvalidRecordError,
-    InvalidTopicError,
-    MessageSizeTooLargeError,
-    PolicyViolationError,
-    RecordListTooLargeError,
-    SaslAuthenticationFailedError,
+    errors.AuthorizationError,
+    errors.InvalidRecordError,
+    errors.InvalidTopicError,
+    errors.MessageSizeTooLargeError,
+    errors.PolicyViolationError,
+    errors.RecordListTooLargeError,
+    errors.SaslAuthenticationFailedError,
 )
 """What the broker will say again, however often it is asked."""
 
@@ -49,7 +40,7 @@ PERMANENT = (
 class Producer(KafkaProducer):  # type: ignore[misc]
     """Sends in order, or not at all."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any], answer_ms: int = 5_000) -> None:
         self._given_up = False
         super().__init__(
             **options,
@@ -62,8 +53,8 @@ class Producer(KafkaProducer):  # type: ignore[misc]
             delivery_timeout_ms=FOR_EVER_MS,
             request_timeout_ms=10_000,
             reconnect_backoff_max_ms=1_000,  # or a broker that is back is found 30 s later
-            bootstrap_timeout_ms=5_000,
-            max_block_ms=5_000,
+            bootstrap_timeout_ms=answer_ms,
+            max_block_ms=answer_ms,
         )
 
     def give_up(self) -> None:

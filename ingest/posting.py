@@ -8,9 +8,10 @@ every post on its way: nothing of a source may land behind what did not (`ingest
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka.errors import IllegalStateError, KafkaError
 
@@ -24,8 +25,13 @@ from ingest.framing import Framing, Record
 from ingest.runs import Found, portioned
 from ingest.security import client_options
 
+ANSWER_S = 3.0
+"""How long a broker has to let us in. A client that is told to come again soon is better off than
+one that waits."""
+SILENT_S = 1.0
+"""Without an acknowledgement for so long, the broker is asked whether it is there."""
 ACKNOWLEDGED_S = 15.0
-"""How long a client waits; kafka-python itself takes 10 s to see that a broker is frozen."""
+"""How long a broker that is there has to acknowledge."""
 
 
 class Posted(NamedTuple):
@@ -70,16 +76,20 @@ class Posting:
                 self._producer.give_up()
 
     def _ready(self, stream: Stream) -> tuple[Producer, Framing]:
-        with self._lock:
-            broker = self._broker()
+        if not self._lock.acquire(timeout=ANSWER_S):
+            raise _away(stream, "others wait for it, too")
+        try:
+            broker, answer_ms = self._broker(), round(ANSWER_S * 1_000)
             if stream.topic not in self._framings:
-                topics.ensure(broker, stream)
+                topics.ensure(broker, stream, answer_ms)
                 key = key_of(stream) if isinstance(stream.wire.route, str) else None
                 declared = stream.wire.partitions or broker.topic_partitions
                 self._framings[stream.topic] = Framing(stream.wire, declared, key)
             if self._producer is None:
-                self._producer = Producer(client_options(broker))
+                self._producer = Producer(client_options(broker), answer_ms)
             return self._producer, self._framings[stream.topic]
+        finally:
+            self._lock.release()
 
     def _sent(
         self, producer: Producer, stream: Stream, records: Sequence[Record], deadline: float
@@ -92,6 +102,8 @@ class Posting:
                 ).add_errback(give_up)
                 for r in records
             ]
+            if sent and not _is_done(sent[-1], SILENT_S):
+                topics.probe(self._broker())
             acknowledged = [each.get(max(0.0, deadline - monotonic())) for each in sent]
         except PERMANENT as error:
             give_up(error)
@@ -99,7 +111,7 @@ class Posting:
                 f"the broker does not take a record of {stream.topic}: {error}",
                 hint="Mend what it says.",
             ) from error
-        except (KafkaError, IllegalStateError) as error:
+        except (KafkaError, IllegalStateError, NotRunning) as error:
             give_up(error)
             raise _away(stream, error) from error
         return [
@@ -114,8 +126,16 @@ class Posting:
         producer.give_up()
 
 
-def _away(stream: Stream, error: Exception) -> NotRunning:
+def _is_done(sent: Any, within_s: float) -> bool:
+    """Wait for an answer of the broker, whatever it is."""
+    with suppress(KafkaError):
+        sent.get(within_s)
+    return bool(sent.is_done)
+
+
+def _away(stream: Stream, why: Exception | str) -> NotRunning:
+    said = why.what if isinstance(why, NotRunning) else why
     return NotRunning(
-        f"the broker has not acknowledged the tuples for {stream.topic}: {error}",
+        f"the broker has not acknowledged the tuples for {stream.topic}: {said}",
         hint="Post them again in a moment; with a source and a number, they count once.",
     )
