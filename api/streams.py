@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, Field
@@ -17,12 +17,14 @@ from api.problem import JSON, problems
 from api.values import dump
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Stream
-from etl_procs.wire import Avro, Json, Xml
+from etl_procs.wire import Avro, Delimited, Json, Xml
 from headrace.errors import HeadraceError
+from ingest import fields
+from ingest.cleaning import Cleaner
 from ingest.posting import Posting
 from ingest.reading import scanner
 from ingest.records import SOURCE_BYTES_MAX, TUPLE_BYTES_MAX
-from ingest.runs import START
+from ingest.runs import START, Run
 
 AT_ONCE = 8
 WAITING_MAX = 64
@@ -71,12 +73,12 @@ class Streams:
 
     def post(self, stream: Stream, type_: str, body: bytes, source: str, seq: int) -> bytes:
         """Post the tuples of a body; give the answer."""
-        raws = _tuples(stream, type_, body)
+        cleaner, raws = _headed(stream, _tuples(stream, type_, body))
         if any(len(raw) > TUPLE_BYTES_MAX for raw in raws):
             _refuse_large()
         if seq + len(raws) - 1 > SEQ_MAX:
             _refuse(f"the tuples from number {seq} on have numbers above {SEQ_MAX}")
-        posted = self._posting.post(stream, raws, source, seq)
+        posted = self._posting.post(stream, cleaner, raws, source, seq)
         records = [record._asdict() for record in posted]
         return dump({"tuples": sum(record.tuples for record in posted), "records": records})
 
@@ -161,6 +163,18 @@ def _tuples(stream: Stream, type_: str, body: bytes) -> list[bytes]:
     return [raw for run in runs for raw in run.raws]
 
 
+def _headed(stream: Stream, raws: list[bytes]) -> tuple[Cleaner, list[bytes]]:
+    """Take the header off, where a format has one: it names the fields, as it does in a file."""
+    format_ = stream.wire.format
+    if not raws or not isinstance(format_, Delimited) or not format_.header:
+        return Cleaner(stream), raws
+    try:
+        names = fields.header(format_, Run(0, raws[:1], 0))
+        return Cleaner(stream, names), raws[1:]
+    except HeadraceError as error:
+        _refuse(f"the body does not begin with its header line: {error.what}")
+
+
 def _elements(body: bytes) -> list[bytes]:
     """Cut an array of objects into the pieces of text that they are; one object is one piece.
 
@@ -209,13 +223,13 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _refuse_large() -> Any:
+def _refuse_large() -> NoReturn:
     raise HTTPException(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a tuple is larger than {TUPLE_BYTES_MAX} bytes"
     )
 
 
-def _refuse(what: str) -> Any:
+def _refuse(what: str) -> NoReturn:
     raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, what)
 
 
@@ -223,7 +237,8 @@ _VOTES = [{"phone": "555-0100", "contestant": 2}, {"phone": "555-0101", "contest
 REQUEST_BODY = {
     "required": True,
     "description": "Tuples in the stream's format. JSON: an object, an array of objects, or lines. "
-    "Delimited and fixed-width text: lines. XML: a document. Avro: one datum.",
+    "Delimited and fixed-width text: lines, after a header line if the format has one. XML: a "
+    "document. Avro: one datum.",
     "content": {
         JSON: {
             "schema": {"oneOf": [{"type": "object"}, {"type": "array", "items": {}}]},

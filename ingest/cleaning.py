@@ -79,6 +79,12 @@ class Cleaner:
         """Refuse a delimited source that cannot fill the columns."""
         fields = [name for name in (new_name(self._clean, name) for name in names) if name]
         in_text = written(stream)
+        if not set(fields) & set(in_text):
+            raise Refused(
+                f"the source has none of the columns {', '.join(in_text)}: its fields are "
+                f"{', '.join(fields)}",
+                hint="Nothing was sent of it. Is there a header, and does it name these fields?",
+            )
         for column in stream.columns.columns:
             if column.name in fields or column.name not in in_text:
                 continue

@@ -51,13 +51,15 @@ class Posting:
         self._producer: Producer | None = None
         self._framings: dict[str, Framing] = {}
 
-    def post(self, stream: Stream, raws: Sequence[bytes], source: str, seq: int) -> list[Posted]:
+    def post(
+        self, stream: Stream, cleaner: Cleaner, raws: Sequence[bytes], source: str, seq: int
+    ) -> list[Posted]:
         """Clean, frame and send tuples; return when the broker has them all.
 
-        The first has the number `seq` in `source`; without a source, none has one. Smoothing
-        begins anew with each post.
+        The first has the number `seq` in `source`; without a source, none has one. Each post has a
+        cleaner of its own, and smoothing begins anew with it.
         """
-        cleaned = Cleaner(stream).clean(list(raws))
+        cleaned = cleaner.clean(list(raws))
         deadline = monotonic() + ACKNOWLEDGED_S
         try:
             producer, framing = self._ready(stream)

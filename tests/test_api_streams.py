@@ -28,10 +28,12 @@ trees = flow.stream("trees", "n INTEGER, k TEXT", batches=by_count(10), wire=Wir
 data = flow.stream("data", "n INTEGER", batches=by_count(10), wire=Wire(avro(
     '{"type": "record", "name": "r", "fields": [{"name": "n", "type": "long"}]}')))
 inner = flow.stream("inner", "n INTEGER")
+headed = flow.stream("headed", "n INTEGER, k TEXT", batches=by_count(10), wire=Wire(
+    delimited(",", header=True), clean=Clean(rename={"Name": "k"})))
 clean = flow.stream("clean", "n INTEGER", batches=by_count(10), wire=Wire(
     clean=Clean(where=lambda fields: fields["n"] > 1)))
-@flow.procedure(takes=[texts, wide, trees, data, clean], gives=[inner])
-def give(tx, texts, wide, trees, data, clean): ...
+@flow.procedure(takes=[texts, wide, trees, data, headed, clean], gives=[inner])
+def give(tx, texts, wide, trees, data, headed, clean): ...
 @flow.procedure(takes=[inner])
 def end(tx, inner): ...
 """
@@ -125,6 +127,8 @@ def test_a_source_and_a_number_make_a_repeat_the_same_again(
         ("lines", "application/x-ndjson", '{"n": 1}\r\n\n{"n": 2}', [b'{"n": 1}', b'{"n": 2}']),
         ("lines", "text/plain; charset=utf-8", '{"n": 1}', [b'{"n": 1}']),
         ("texts", "text/csv", '1,"a\nb"\n2,c\n', [b'1,"a\nb"', b"2,c"]),
+        ("headed", "text/csv", "Name,more,n\na,x,1\n,,2", [b"1,a", b"2,"]),
+        ("headed", "text/csv", "", []),
         ("wide", "text/plain", "  1abc\n  2def", [b"  1abc", b"  2def"]),
         ("trees", "application/xml", "<d><r><n>1</n></r></d>", [b"<r><n>1</n></r>"]),
         ("data", "application/avro", b"\x02", [b"\x02"]),
@@ -149,6 +153,8 @@ def test_streams_of_every_format_take_theirs(
         ("1,2", {"stream": "texts"}, 415),
         ("x" * (16 * 2**20 + 1), {}, 413),
         ('{"n": "' + "x" * 8 * 2**20 + '"}', {}, 413),
+        ("1,a\n2,b", {"stream": "headed", "type_": "text/csv"}, 422),
+        ("n,n\n2,b", {"stream": "headed", "type_": "text/csv"}, 422),
         ('{"n": 1} 2', {}, 422),
         ('{"n": NaN}', {}, 422),
         ("[1]", {}, 422),
@@ -172,6 +178,14 @@ def test_what_cannot_be_taken_is_refused_whole(
     reply = post(client, at, body, **more)
     assert reply.status == status, reply.body
     assert reply.headers["content-type"] == "application/problem+json"
+
+
+def test_a_posted_header_has_no_number(client: Client, at: Place) -> None:
+    body = "n,Name\n1,a\n2,b"
+    reply = post(client, at, body, "headed", type_="text/csv", query="?source=me&seq=7")
+    assert reply.document["tuples"] == 2
+    (record,) = landed(at.bootstrap, f"{at.name}.headed")
+    assert record.tuples == [(7, b"1,a"), (8, b"2,b")]
 
 
 def test_a_number_that_is_none_is_not_blamed_on_the_body(client: Client, at: Place) -> None:
