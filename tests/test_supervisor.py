@@ -18,7 +18,7 @@ from fakes import Run, is_gone, part, server, until
 from headrace.cli import parts as wiring
 from headrace.clock import SystemClock
 from headrace.errors import Exit, NotRunning
-from headrace.local import child, lock, logs, state
+from headrace.local import child, lock, logs, state, supervisor
 from headrace.local.deaths import DELAY_MAX_S, HEALTHY_S, Deaths
 from headrace.local.home import Home
 from headrace.local.state import State
@@ -184,6 +184,15 @@ def test_a_part_that_does_not_stop_is_killed(home: Home) -> None:
     assert any("it is killed" in line for line in run.said)
 
 
+def test_a_part_that_takes_its_time_to_stop_is_said_to(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "TICK_S", 0.1)
+    with Run(home, part(home, "first", DEAF, stop_timeout_s=1.0)) as run:
+        until(run.was_ready.is_set, "ready")
+    assert "first     not stopped yet (0 s)" in run.said
+
+
 def test_a_second_wish_to_stop_kills_what_takes_its_time(home: Home) -> None:
     with Run(home, part(home, "first", DEAF, stop_timeout_s=600)) as run:
         until(run.was_ready.is_set, "ready")
@@ -248,7 +257,7 @@ CLI = """
 import sys
 from pathlib import Path
 from fakes import SERVE, part
-from headrace.cli import main, parts
+from headrace.cli import main, parts, stack
 from headrace.errors import Exit
 from headrace.local import lock
 from headrace.local.home import Home
@@ -276,6 +285,7 @@ def says_that_it_waits(path, *limits):
         (home.root / "go").touch()
     return free(path, *limits)
 lock.wait_until_free = says_that_it_waits
+stack.TELL_EVERY_S = 0.5
 sys.exit(main([*sys.argv[2:], "--home", sys.argv[1]]))
 """
 
@@ -326,6 +336,24 @@ def test_down_names_every_part_that_it_stops(cli: Cli) -> None:
     code, told = cli.run("down")
     assert code == Exit.OK
     assert told.split()[:4] == ["api", "stopping", "engine", "stopping"]
+
+
+def test_down_says_which_part_it_waits_for(cli: Cli) -> None:
+    (cli.home.root / "go").touch()
+    assert cli.run("up", "--detach")[0] == Exit.OK
+    found = state.running(cli.home)
+    assert found is not None
+    os.kill(found.parts["engine"].pid or 0, signal.SIGSTOP)
+    down = cli.start("down")
+    assert down.stdout is not None
+    told = ""
+    while "not stopped yet" not in told:
+        told = down.stdout.readline()
+        assert told, "down has ended"
+    os.kill(found.parts["engine"].pid or 0, signal.SIGCONT)
+    down.communicate(timeout=fakes.PATIENCE_S)
+    assert down.returncode == Exit.OK
+    assert told.startswith("engine    not stopped yet (")
 
 
 def test_why_the_stack_was_given_up_stands_once_in_its_log(cli: Cli) -> None:

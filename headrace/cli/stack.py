@@ -18,12 +18,13 @@ from headrace.errors import Exit, HeadraceError, NotRunning, Refused
 from headrace.local import lock, logs, postgres, state
 from headrace.local.home import Home
 from headrace.local.state import State
-from headrace.local.supervisor import Supervisor
+from headrace.local.supervisor import Supervisor, not_stopped
 
 LOCK_WAIT_S = 1.0  # `status` looks whether the lock is free by taking it for a moment
 FORMER_GONE_S = 60.0
 DOWN_TIMEOUT_S = 120.0  # more than all parts' own limits together
 POLL_S = 0.1
+TELL_EVERY_S = 5.0
 LEAVING = (State.STOPPING, State.STOPPED, State.FAILED)
 READY_MARK = b"\0"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -235,15 +236,19 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _watch_stopping(home: Home, running: list[str]) -> bool:
-    """Say which part is being stopped, until the supervisor is gone or its time is over."""
-    deadline = CLOCK.monotonic() + DOWN_TIMEOUT_S
-    gone = False
-    while not gone and CLOCK.monotonic() < deadline:
+    """Say which part is waited for, until the supervisor is gone or its time is over."""
+    began = since = told = CLOCK.monotonic()
+    name, gone = logs.SUPERVISOR, False
+    while not gone and CLOCK.monotonic() < began + DOWN_TIMEOUT_S:
         gone = lock.wait_until_free(home.supervisor_lock, POLL_S, CLOCK)
-        found = state.read(home)
+        found, now = state.read(home), CLOCK.monotonic()
         # What was stopped since the last look is said too.
         while found and running and found.parts[running[-1]].state in LEAVING:
-            print(f"{running.pop():<9} stopping", flush=True)
+            name, since, told = running.pop(), now, now
+            print(f"{name:<9} stopping", flush=True)
+        if not gone and now >= told + TELL_EVERY_S:
+            told = now
+            print(not_stopped(name, now - since), flush=True)
     return gone
 
 

@@ -294,13 +294,18 @@ class Supervisor:
         runner.state = State.STOPPING if runner.state is not State.FAILED else State.FAILED
         self._write()
         running.stop()
-        deadline = self.clock.monotonic() + runner.part.stop_timeout_s
+        began = told = self.clock.monotonic()
+        deadline = began + runner.part.stop_timeout_s
         while not running.dead.is_set():
-            event = self._next_event(deadline)
-            if isinstance(event, StopWanted) or self.clock.monotonic() >= deadline:
+            event = self._next_event(min(deadline, told + TICK_S))
+            now = self.clock.monotonic()
+            if isinstance(event, StopWanted) or now >= deadline:
                 self.report(f"{runner.part.name:<9} does not stop: it is killed")
                 running.kill()
                 running.dead.wait()
+            elif now >= told + TICK_S:
+                told = now
+                self.report(not_stopped(runner.part.name, now - began))
 
     # telling
 
@@ -331,6 +336,11 @@ class Supervisor:
         )
         with contextlib.suppress(OSError):  # a full disk must not stop what runs
             state.write(self.home.state)
+
+
+def not_stopped(name: str, waited_s: float) -> str:
+    """Say that a part is being stopped, and is waited for."""
+    return f"{name:<9} not stopped yet ({waited_s:.0f} s)"
 
 
 def _in_one_line(error: Exception) -> str:
