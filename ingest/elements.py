@@ -15,7 +15,7 @@ from xml.parsers import expat
 from etl_procs.wire import Xml
 from headrace.errors import HeadraceError
 from ingest.records import OVERSIZE_BYTES_KEPT, TUPLE_BYTES_MAX
-from ingest.runs import START, Bookmark, Found, Run, portioned
+from ingest.runs import START, Bookmark, Found, Run, Scanner
 
 DEPTH_MAX = 1_000
 TOKEN_BYTES_MAX = 2 * TUPLE_BYTES_MAX
@@ -31,12 +31,12 @@ MARKS = {
 }
 
 
-class Document:
+class Document(Scanner):
     """Finds the records of one document; memory is bounded whatever it has."""
 
     def __init__(self, format_: Xml, at: Bookmark = START) -> None:
         # A document is read from its beginning: what is before the bookmark is passed over.
-        self.number, self.offset = 1, 0
+        super().__init__()
         self._from = at.number
         self._start = b""
         self._decoder: codecs.IncrementalDecoder | None = None
@@ -49,15 +49,15 @@ class Document:
             if len(self._start) < DECLARATION_BYTES_MAX and b">" not in self._start:
                 return iter(())
             block = self._begin()
-        return self._given(block, is_last=False)
+        return self._decoded(block, is_last=False)
 
     def finish(self) -> Iterator[Run]:
         """Give nothing more, but refuse a document that is not whole. An empty file is none."""
         if self._decoder is None:
             if not self._start:
                 return iter(())
-            return self._given(self._begin(), is_last=True)
-        return self._given(b"", is_last=True)
+            return self._decoded(self._begin(), is_last=True)
+        return self._decoded(b"", is_last=True)
 
     def _begin(self) -> bytes:
         encoding = next((MARKS[mark] for mark in MARKS if self._start.startswith(mark)), None)
@@ -75,7 +75,7 @@ class Document:
         start, self._start = self._start, b""
         return start
 
-    def _given(self, block: bytes, *, is_last: bool) -> Iterator[Run]:
+    def _decoded(self, block: bytes, *, is_last: bool) -> Iterator[Run]:
         assert self._decoder is not None
         error: str | None = None
         try:
@@ -88,9 +88,7 @@ class Document:
         found, wrong_xml = self._cutter.cut(text, is_last=is_last)
         passed = min(len(found), max(0, self._from - self.number))
         self.number += passed
-        for run in portioned(self.number, found[passed:]):
-            self.number, self.offset = run.next, run.end
-            yield run
+        yield from self._given(found[passed:])
         if error or wrong_xml:
             self._refuse(error or wrong_xml or "")
 

@@ -19,7 +19,7 @@ from ingest import fields
 from ingest.reading import scanner
 from ingest.records import FRAME_BYTES
 from ingest.runs import START, Bookmark, Run, Scanner
-from ingest.source import DIGITS, Source, about, name_of, opened, promises_compression
+from ingest.source import DIGITS, Source, name_of, opened, promises_compression
 
 BEHIND_BYTES = 1_024
 """How much of what was read is looked at again."""
@@ -73,10 +73,9 @@ class Follower:
 
     def runs(self) -> Iterator[Run]:
         """Give what is complete and was not given yet."""
-        with about(self.path):
-            while block := self._more():
-                assert self._scanner
-                yield from self._scanner.feed(block)
+        while block := self._more():
+            assert self._scanner
+            yield from self._scanner.feed(block)
 
     def _more(self) -> bytes:
         """Read on, if there is more than at the last look."""

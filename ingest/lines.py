@@ -5,23 +5,22 @@ off, and UTF-16 is refused. All other bytes travel as they are, NUL and bad UTF-
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from etl_procs.wire import Delimited
 from headrace.errors import HeadraceError
 from ingest.records import FRAME_BYTES, FRAME_TUPLES, OVERSIZE_BYTES_KEPT, TUPLE_BYTES_MAX
-from ingest.runs import START, Bookmark, Found, Run, kept, portioned
+from ingest.runs import START, Bookmark, Found, Run, Scanner, kept
 
 UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
-class Lines:
+class Lines(Scanner):
     """Finds the lines of a text; memory is bounded by TUPLE_BYTES_MAX, whatever a line has."""
 
     def __init__(self, at: Bookmark = START, tuples_max: int = FRAME_TUPLES) -> None:
-        self.number, self.offset = at.number, at.offset
-        self._tuples_max = tuples_max
+        super().__init__(at, tuples_max)
         self._unfinished = _Unfinished()
 
     def feed(self, block: bytes) -> Iterator[Run]:
@@ -42,7 +41,7 @@ class Lines:
         else:
             first, _, text = text.partition(b"\n")
             begun.add(first)
-            yield self._one(begun.ended(self.offset))
+            yield from self._given([begun.ended(self.offset)])
         if text:
             yield from self._lines(text)
 
@@ -50,7 +49,7 @@ class Lines:
         """Give the last line, if no end of line is after it."""
         last, self._unfinished = self._unfinished, _Unfinished()
         if last.size:
-            yield self._one(last.found(self.offset, last.size, last.size))
+            yield from self._given([last.found(self.offset, last.size, last.size)])
 
     def _lines(self, text: bytes) -> Iterator[Run]:
         lines = text.split(b"\n")
@@ -62,18 +61,12 @@ class Lines:
                 raws = [raw.removesuffix(b"\r") for raw in raws]
             if self.offset == 0:
                 raws[0] = unmarked(raws[0])
-            yield self._given(Run(self.number, raws, end))
-
-    def _one(self, found: Found) -> Run:
-        (run,) = portioned(self.number, [found])
-        return self._given(run)
-
-    def _given(self, run: Run) -> Run:
-        self.number, self.offset = run.next, run.end
-        return run
+            run = Run(self.number, raws, end)
+            self.number, self.offset = run.next, run.end
+            yield run
 
 
-class Records:
+class Records(Scanner):
     """Finds the records of a delimited text whose fields may be quoted.
 
     A quote opens a field only at its beginning. A record that is too big to be a tuple ends where
@@ -84,8 +77,7 @@ class Records:
     def __init__(
         self, format_: Delimited, at: Bookmark = START, tuples_max: int = FRAME_TUPLES
     ) -> None:
-        self.number, self.offset = at.number, at.offset
-        self._tuples_max = tuples_max
+        super().__init__(at, tuples_max)
         self._quote = format_.quote.encode()
         self._record = _record(format_.separator.encode(), self._quote)
         self._begun = bytearray()
@@ -103,11 +95,6 @@ class Records:
             begun = bytes(self._begun)
             yield from self._given([_found(begun, self.offset, len(begun))])
         self._begun, self._big = bytearray(), None
-
-    def _given(self, found: Iterable[Found]) -> Iterator[Run]:
-        for run in portioned(self.number, found, self._tuples_max):
-            self.number, self.offset = run.next, run.end
-            yield run
 
     def _found(self, block: bytes) -> Iterator[Found]:
         # self.offset is behind what is found here until a run is given.

@@ -1,8 +1,9 @@
 """Runs: consecutive tuples of a source, numbered, in portions that make one frame each."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from headrace.errors import HeadraceError
 from ingest.records import FRAME_BYTES, FRAME_TUPLES, OVERSIZE_BYTES_KEPT, TUPLE_BYTES_MAX
@@ -47,21 +48,6 @@ class Beginning(NamedTuple):
     size: int
 
 
-class Scanner(Protocol):
-    """Finds the tuples in the bytes of a source, however these are cut into blocks."""
-
-    number: int
-    """The number of the tuple that comes next."""
-    offset: int
-    """The offset in the source after the last tuple that was given."""
-
-    def feed(self, block: bytes) -> Iterator[Run]:
-        """Give what is complete with the next bytes of the source."""
-
-    def finish(self) -> Iterator[Run]:
-        """Give what is left at the end of the source."""
-
-
 class Found(NamedTuple):
     """One tuple: its bytes, or the first of them; its size; the offset after it."""
 
@@ -98,3 +84,27 @@ def portioned(first: int, tuples: Iterable[Found], tuples_max: int = FRAME_TUPLE
 def kept(raw: bytes) -> bytes:
     """Give a tuple's bytes, or the first of them if it has too many."""
     return raw if len(raw) <= TUPLE_BYTES_MAX else raw[:OVERSIZE_BYTES_KEPT]
+
+
+class Scanner(ABC):
+    """Finds the tuples in the bytes of a source, however these are cut into blocks."""
+
+    def __init__(self, at: Bookmark = START, tuples_max: int = FRAME_TUPLES) -> None:
+        self.number = at.number
+        """The number of the tuple that comes next."""
+        self.offset = at.offset
+        """The offset in the source after the last tuple that was given."""
+        self._tuples_max = tuples_max
+
+    @abstractmethod
+    def feed(self, block: bytes) -> Iterator[Run]:
+        """Give what is complete with the next bytes of the source."""
+
+    @abstractmethod
+    def finish(self) -> Iterator[Run]:
+        """Give what is left at the end of the source."""
+
+    def _given(self, found: Iterable[Found]) -> Iterator[Run]:
+        for run in portioned(self.number, found, self._tuples_max):
+            self.number, self.offset = run.next, run.end
+            yield run
