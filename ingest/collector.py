@@ -165,7 +165,6 @@ class Collector:
         self._coming: deque[str] = deque()
         self._settling = Settling(self._clock)
         self._known: set[str] = set()
-        self._gone: set[str] = set()
         self._failures: list[HeadraceError] = []
         self._never = threading.Event()
 
@@ -213,17 +212,25 @@ class Collector:
 
     def _look_for(self, paths: Sequence[str]) -> None:
         """Find the files that nobody has seen yet: once, or again and again."""
-        if self._known and not self._follow:
+        is_first = not self.status.sources
+        if not is_first and not self._follow:
             return
-        for path in found(paths, may_be_absent=self._follow):
-            if path in self._known or (path in self._gone and not Path(path).exists()):
+        for given in paths:
+            try:
+                coming = list(found([given], may_be_absent=self._follow))
+            except HeadraceError as error:
+                if self._follow:
+                    raise
+                self.status.sources += 1
+                self._fail(given, error)
                 continue
-            self._known.add(path)
-            self._coming.append(path)
-            self.status.sources += 1
-            # One that is not there is told when it is opened.
-            with suppress(OSError):
-                self.status.size += Path(path).stat().st_size if path != STANDARD_INPUT else 0
+            for path in coming:
+                # One that is not there is told when it is opened; and may come later.
+                if path not in self._known and (is_first or Path(path).exists()):
+                    self._known.add(path)
+                    self._coming.append(path)
+                    self.status.sources += 1
+                    self.status.size += _size(path)
 
     def _admit(self, source: str) -> None:
         room = OPEN_MAX - sum(isinstance(feed, Whole) for feed in self._open)
@@ -290,7 +297,6 @@ class Collector:
         if isinstance(error, Gone) or not Path(path).exists():
             # Another file may come there.
             self._known.discard(path)
-            self._gone.add(path)
 
     def _failure(self) -> HeadraceError:
         if len(self._failures) == self.status.sources == 1 or self._follow:
@@ -313,6 +319,12 @@ class Collector:
         self._bookmarks.write(self._sender.take_safe())
         self.status.tuples = self._sender.acknowledged
         self._progress(self.status)
+
+
+def _size(path: str) -> int:
+    with suppress(OSError):
+        return 0 if path == STANDARD_INPUT else Path(path).stat().st_size
+    return 0
 
 
 def _names_several(path: str) -> bool:
