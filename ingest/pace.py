@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from etl_procs.batch import LAST, PLACE
 
-FIRST_RECORDS = 500
+FIRST_RECORDS = 2_000
 FULL_SHARE = 0.9
 """Spark divides what it may read among the partitions, and rounds down in each."""
 FULL_TIMES = 5

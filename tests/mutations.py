@@ -181,7 +181,7 @@ MUTATIONS = [
     Mutation(
         "tuples that are repeated are taken again",
         "batch.py",
-        "keep = pc.and_not(keep, done)",
+        "tuples = tuples.filter(pc.invert(done))",
         "pass",
     ),
     Mutation(

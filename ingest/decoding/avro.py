@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
-from etl_procs.batch import MARK, REASON, SOURCE, VALUE
+from etl_procs.batch import MARK, REASON, SEQ, SOURCE, VALUE
 from etl_procs.wire import Avro
 from ingest.decoding.entries import TEXT, TOMBSTONE, placed
 from ingest.decoding.heads import FRAME, TIME
@@ -42,6 +42,8 @@ class Reader:
                 datum = schemaless_reader(held, self._schema, None)
                 text = json.dumps(_as_json(datum), ensure_ascii=False, allow_nan=False)
             except EOFError:
+                if found and start == len(value):
+                    return [{VALUE: value, REASON: f"has fewer data than {count}"}]
                 return [*found, {VALUE: value[start:], REASON: "not Avro: it ends within a datum"}]
             except Exception as error:  # noqa: BLE001 - strange bytes raise whatever they hit
                 reason = f"not Avro: {error}"[:REASON_CHARACTERS]
@@ -74,7 +76,8 @@ def entries(heads: DataFrame, format: Avro) -> DataFrame:
     )
     last = F.coalesce(F.col("_index") == F.size("_data") - 1, F.lit(True))
     tombstone = F.when(F.col("value").isNull() & F.col(MARK).isNull(), F.lit(TOMBSTONE))
-    return each.select(
+    is_none = F.coalesce((F.size("_data") == 1) & (F.col(FRAME) > 1), F.lit(False))
+    return each.withColumn(SEQ, F.when(~is_none, F.col(SEQ))).select(
         *placed(last),
         F.col("_datum")[VALUE].alias(VALUE),
         MARK,

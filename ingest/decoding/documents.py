@@ -6,7 +6,7 @@ show at a glance that they have nothing of it. The others are parsed as a varian
 as long again, and is asked for what is in them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import and_, or_
 
@@ -50,8 +50,7 @@ def typed(entries: DataFrame, columns: Sequence[Column], *, more: bool) -> DataF
         ~F.startswith(F.expr(f"TRIM(LEADING ' \\t\\r\\n' FROM {TEXT})"), F.lit("{")),
         F.lit("not a JSON object"),
     )
-    shown = F.array(*(F.to_json(field) for field in fields))
-    faulty = told(values, columns, nulls, lambda index: F.get(shown, index))
+    faulty = told(values, columns, nulls, _shown(columns))
     fault = F.coalesce(FAULT, F.when(F.col(f"_values.{UNREAD}").isNotNull(), F.lit(NOT_ALL)))
     faulty = faulty.withColumn(BROKEN, F.when(~F.col("_plain"), broken)).withColumn(FAULT, fault)
     if not more:
@@ -63,6 +62,21 @@ def typed(entries: DataFrame, columns: Sequence[Column], *, more: bool) -> DataF
     return found.withColumn(MORE, F.when(some, F.map_keys("_unknown"))).withColumn(
         KEPT, F.when(some, F.to_json("_unknown"))
     )
+
+
+def _shown(columns: Sequence[Column]) -> Callable[[Expression], Expression]:
+    """Give a field as it is written: a variant writes 4.0 as 4."""
+    held = F.array(*(F.to_json(_field(column)) for column in columns))
+    paths = F.array(*(F.lit(f"$.{column.name}") for column in columns))
+
+    def shown(index: Expression) -> Expression:
+        value = F.get(held, index)
+        is_number = (value >= "-") & (value < ":")
+        return F.when(
+            is_number, F.call_function("get_json_object", F.col(TEXT), F.get(paths, index))
+        ).otherwise(value)
+
+    return shown
 
 
 def _is_plain(columns: Sequence[Column]) -> Expression:

@@ -90,13 +90,15 @@ class Reader:
         def end(_name: str) -> None:
             nonlocal leaf
             value, at = "".join(texts.pop()), "/".join(path)
-            if path:
-                if leaf:
-                    found.setdefault(at, []).append(value)
-                elif at in self._columns:
-                    raise Refused(f"{at} holds other elements")
-                path.pop()
+            if path and leaf:
+                found.setdefault(at, []).append(value)
+            elif at in self._columns:
+                raise Refused(f"{at} holds other elements")
+            elif value.strip():  # a text between elements
+                found.setdefault(at or ".", []).append(value.strip())
             leaf = False
+            if path:
+                path.pop()
 
         def refuse(*_: Any) -> None:
             raise Refused("declares a document type")

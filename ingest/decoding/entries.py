@@ -58,7 +58,9 @@ def entries(heads: DataFrame) -> DataFrame:
     last = F.col("_whole") | (F.col("_index") == F.col(FRAME) - 1)
     nothing = F.col("_entry") == ""
     mark = F.coalesce(MARK, F.when(~F.col("_whole") & nothing, F.lit(NOTHING)))
-    cut = each.select(
+    # A frame that is not one uses up no number: who sends it again, right this time, is heard.
+    is_none = F.col("_whole") & F.col(FRAME).isNotNull()
+    cut = each.withColumn(SEQ, F.when(~is_none, F.col(SEQ))).select(
         *placed(last),
         bytes_.alias(VALUE),
         mark.alias(MARK),

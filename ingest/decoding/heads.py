@@ -21,7 +21,9 @@ HEADERS = (*NUMBERS, wire.SOURCE, wire.WIRE, wire.FINISHED)
 FRAME_TUPLES_MAX = TUPLES_OF_A_RECORD_MAX - 1
 NO_BATCH_ID = "its header `punctuation` is no batch id: a whole number"
 NO_BATCH_IDS = "its header `punctuation` means nothing: the stream is not cut by punctuation"
-NO_COMPLETE = "its header `complete` is no event time: a whole number of 64 bits"
+NO_COMPLETE = (
+    f"its header `complete` is no event time: a whole number from {2 - 2**63} to {2**63 - 2}"
+)
 NO_COMPLETES = "its header `complete` means nothing: the stream is not cut by event time"
 NO_TIME = "its header `time` is no INTEGER (64 bits, no point, no exponent)"
 NO_SEQ = "its header `seq` is no number of a tuple: 0 to 2^63-1, for the last of a frame too"
@@ -29,6 +31,7 @@ NO_FRAME = f"its header `frame` is no number of tuples: 1 to {FRAME_TUPLES_MAX:,
 NO_SOURCE = f"its header `source` is no name: 1 to {wire.SOURCE_BYTES_MAX:,} bytes of UTF-8"
 NOT_PAIRED = "of its headers `source` and `seq`, one is missing"
 NO_OVERSIZE = "its header `oversize` is no number of bytes"
+HAS_VALUE = "its header `{}` makes it a punctuation, and it has a value"
 NO_VERSION = f"its header `wire` is no version that is known here: {wire.VERSION}"
 
 
@@ -43,7 +46,7 @@ def headed(records: DataFrame, stream: Stream) -> DataFrame:
     )
     known = found.select("*", *(whole(F.col(_text(name))).alias(name) for name in NUMBERS))
     seq, frame = F.col(wire.SEQ), F.when(_marks_nothing(), F.col(wire.FRAME))
-    paired = _is_source() & _is_seq()
+    paired = _is_source() & _is_seq() & ~_bad_frame()
     return known.select(
         *RECORD,
         F.when(paired, F.col(_text(wire.SOURCE))).alias(SOURCE),
@@ -120,10 +123,16 @@ def _bad_complete() -> Expression:
     return number.isNull() | (number >= FINISHED) | (number <= -FINISHED)
 
 
+def _bad_frame() -> Expression:
+    number = F.col(wire.FRAME)
+    good = number.between(1, FRAME_TUPLES_MAX) & ~_signed(wire.FRAME)
+    return F.col(_there(wire.FRAME)) & _marks_nothing() & ~F.coalesce(good, F.lit(False))
+
+
 def _reasons(stream: Stream) -> list[Expression]:
     """List what may be bad, the most telling first."""
     source, seq = F.col(_there(wire.SOURCE)), F.col(_there(wire.SEQ))
-    frame, oversize = F.col(wire.FRAME), F.col(wire.OVERSIZE)
+    oversize = F.col(wire.OVERSIZE)
     too_long = F.concat(
         F.lit("a tuple of "),
         F.col(_text(wire.OVERSIZE)),
@@ -142,12 +151,7 @@ def _reasons(stream: Stream) -> list[Expression]:
                 F.lit(NO_OVERSIZE)
             ),
         ),
-        F.when(
-            F.col(_there(wire.FRAME))
-            & _marks_nothing()
-            & ~F.coalesce(frame.between(1, FRAME_TUPLES_MAX) & ~_signed(wire.FRAME), F.lit(False)),
-            F.lit(NO_FRAME),
-        ),
+        F.when(_bad_frame(), F.lit(NO_FRAME)),
     ]
 
 
@@ -155,6 +159,7 @@ def _reasons_of_marks(stream: Stream) -> list[Expression]:
     punctuation, complete = F.col(_there(wire.PUNCTUATION)), F.col(_there(wire.COMPLETE))
     by_punctuation = isinstance(stream.batches, ByPunctuation)
     by_interval = isinstance(stream.batches, ByInterval)
+    has_value = F.octet_length("value") > 0
     return [
         F.when(punctuation & _bad_batch_id(), F.lit(NO_BATCH_ID))
         if by_punctuation
@@ -162,4 +167,8 @@ def _reasons_of_marks(stream: Stream) -> list[Expression]:
         F.when(complete & _bad_complete(), F.lit(NO_COMPLETE))
         if by_interval
         else F.when(complete, F.lit(NO_COMPLETES)),
+        *(
+            F.when(F.col(_there(name)) & has_value, F.lit(HAS_VALUE.format(name)))
+            for name in (wire.PUNCTUATION, wire.COMPLETE, wire.FINISHED)
+        ),
     ]
