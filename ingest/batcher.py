@@ -74,6 +74,8 @@ class Batcher:
         self._next = dict(positions)
         self._take = take
         self._begin = lambda partitions: self._read(topic.name, partitions, scratch)
+        offsets = {partition: offset_of(place) for partition, place in positions.items()}
+        self._pace.begin(*topics.peek(self._config.broker, topic, offsets))
         self._begin(topic.partitions)
 
     def _read(self, topic: str, partitions: Collection[int], scratch: Path) -> None:

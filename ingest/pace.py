@@ -20,6 +20,10 @@ takes a second, in which a stream that is merely catching its breath falls behin
 MB = 2**20
 
 
+DECODED = 3
+"""A tuple takes about so many times the bytes when it is decoded."""
+
+
 @dataclass(slots=True)
 class Pace:
     """How much is read at once, at most about: of tuples, and of megabytes decoded."""
@@ -32,14 +36,19 @@ class Pace:
     def __post_init__(self) -> None:
         self.records = self.records or min(FIRST_RECORDS, self.tuples_max)
 
+    def begin(self, records: int, tuples: int, size: int) -> None:
+        """Begin with what suits these records, which are some of the first that are read."""
+        if records:
+            self.records = self._fitting(records, self._fill(tuples, DECODED * size))
+
     def changes(self, read: pa.Table) -> bool:
         """Take note of what was read at once; tell whether `records` is another limit now."""
         # The last tuple of each record has the last index.
         records = pc.sum(pc.equal(pc.bit_wise_and(read[PLACE], LAST), LAST)).as_py() or 0
         if not records:
             return False
-        fill = max(len(read) / self.tuples_max, read.nbytes / (self.mb_max * MB))
-        fitting = max(1, min(int(records / fill), self.tuples_max))
+        fill = self._fill(len(read), read.nbytes)
+        fitting = self._fitting(records, fill)
         full = records >= FULL_SHARE * self.records
         self.full_times = self.full_times + 1 if full else 0
         if fill > 2 or (self.full_times >= FULL_TIMES and fitting >= 2 * self.records):
@@ -47,3 +56,9 @@ class Pace:
             self.records = fitting
             return changed
         return False
+
+    def _fill(self, tuples: int, size: int) -> float:
+        return max(tuples / self.tuples_max, size / (self.mb_max * MB))
+
+    def _fitting(self, records: int, fill: float) -> int:
+        return max(1, min(int(records / fill), self.tuples_max))

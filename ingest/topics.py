@@ -2,11 +2,12 @@
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from kafka import IsolationLevel, KafkaAdminClient, TopicPartition
+from kafka import IsolationLevel, KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic, OffsetSpec
 from kafka.errors import KafkaError, KafkaTimeoutError, NoError, TopicAlreadyExistsError, for_code
 
@@ -14,6 +15,7 @@ from etl_procs.model import Stream
 from headrace.clock import Clock
 from headrace.config import Broker
 from headrace.errors import HeadraceError, NotRunning, Refused
+from ingest.records import SEPARATOR
 from ingest.security import client_options
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,7 @@ PATIENCE_S = 60.0
 GONE_S = 5.0
 """How long a topic is waited for that the broker does not know: it may have just started."""
 LOOK_AGAIN_S = 0.2
+PEEK_RECORDS, PEEK_TIMEOUT_MS = 1_000, 5_000
 
 
 @contextmanager
@@ -172,6 +175,41 @@ def held(broker: Broker, name: str) -> dict[int, range]:
     """Tell the offsets that each partition holds; none if there is no topic."""
     with admin(broker) as client:
         return _described(client, name).partitions
+
+
+class Peek(NamedTuple):
+    """Some records: how many, and about what is in them."""
+
+    records: int
+    tuples: int
+    size: int
+
+
+def peek(broker: Broker, topic: Topic, offsets: Mapping[int, int]) -> Peek:
+    """Look at some of the records that `topic` holds behind `offsets`."""
+    begins = {p: max(offsets.get(p, 0), held.start) for p, held in topic.partitions.items()}
+    waiting = {
+        TopicPartition(topic.name, p): begin
+        for p, begin in begins.items()
+        if begin < topic.partitions[p].stop
+    }
+    if not waiting:
+        return Peek(0, 0, 0)
+    with (
+        translated(broker),
+        closing(
+            KafkaConsumer(
+                **client_options(broker), client_id="headrace", isolation_level="read_committed"
+            )
+        ) as consumer,
+    ):
+        consumer.assign(list(waiting))
+        for partition, begin in waiting.items():
+            consumer.seek(partition, begin)
+        found = consumer.poll(PEEK_TIMEOUT_MS, max_records=PEEK_RECORDS)
+    values = [record.value or b"" for some in found.values() for record in some]
+    tuples = sum(1 + value.count(SEPARATOR) for value in values)
+    return Peek(len(values), tuples, sum(map(len, values)))
 
 
 def _described(client: KafkaAdminClient, name: str) -> Topic:

@@ -1,6 +1,7 @@
 """The engine against a real broker, real Spark and a real PostgreSQL - killed where it hurts."""
 
 import json
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -108,6 +109,15 @@ def test_sparks_jvm_may_die_and_its_checkpoint_be_deleted(board: Board) -> None:
         board.until_consumed(engine)
     assert board.arrived() == expected(150)
     assert len(board.dead_letters()) == 10 + 100 + 5
+
+
+def test_large_records_that_wait_are_read_few_at_once(board: Board) -> None:
+    board.send(b"x" * 2**20 for _ in range(40))
+    with board.engine() as engine:
+        board.until_consumed(engine)
+    (records,) = re.findall(r"(\d+) records at once", board.log())
+    assert int(records) < 40
+    assert len(board.dead_letters()) == 40
 
 
 def test_what_a_producers_transaction_aborted_is_no_tuple(board: Board) -> None:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from etl_procs.batch import LAST, place_of
-from ingest.pace import FIRST_RECORDS, FULL_TIMES, Pace
+from ingest.pace import DECODED, FIRST_RECORDS, FULL_TIMES, Pace
 
 
 def read(records: int, tuples: int, size: int = 8) -> pa.Table:
@@ -60,3 +60,17 @@ def test_few_records_say_nothing_of_the_next(records: int) -> None:
 
 def test_a_small_part_of_one_frame_changes_nothing() -> None:
     assert not Pace(50_000, 64).changes(read(1, 5).slice(0, 2))
+
+
+def test_reading_begins_with_as_many_records_as_those_that_wait_allow() -> None:
+    def begun(records: int, tuples: int, size: int) -> int:
+        pace = Pace(200_000, 64)
+        pace.begin(records, tuples, size)
+        return pace.records
+
+    assert begun(1_000, 1_000, 100_000) == 200_000
+    assert begun(10, 10_000, 300_000) == 200
+    assert begun(2, 2, 2 * 2**20) == 64 // DECODED
+    assert begun(1, 1, 2**30) == 1
+    assert begun(3, 3, 0) == 200_000
+    assert begun(0, 0, 0) == FIRST_RECORDS

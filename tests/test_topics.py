@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 from alone import Alone
+from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from etl_procs import Dataflow, by_count
@@ -100,3 +101,18 @@ def test_a_broker_that_stays_away_is_not_waited_for_without_end(
     watched = topics.Watched(Broker(bootstrap="127.0.0.1:1"), Topic("t", "id", {}), SystemClock())
     with closing(watched), pytest.raises(NotRunning, match="the broker at 127"):
         watched.look()
+
+
+def test_a_peek_tells_how_large_the_records_are_that_wait(broker: Broker) -> None:
+    declared = stream("peeked", partitions=2)
+    empty = topics.ensure(broker, declared)
+    assert topics.peek(broker, empty, {}) == (0, 0, 0)
+    with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
+        producer.send(empty.name, b"taken already", partition=0)
+        for _ in range(3):
+            producer.send(empty.name, b"a\x1eb\x1ec", partition=0)
+        producer.send(empty.name, key=b"k", partition=1)
+    there = topics.ensure(broker, declared)
+    assert topics.peek(broker, there, {0: 1, 1: 1}) == (3, 9, 15)
+    assert topics.peek(broker, there, {0: 4}) == (1, 1, 0)
+    assert topics.peek(broker, there, {0: 4, 1: 1}) == (0, 0, 0)
