@@ -1,10 +1,16 @@
 """Messages: what an engine and the workers of its partitions say to each other."""
 
+import os
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
 
 from etl_procs.flow import Committed
+from headrace import arrow
 from headrace.config import Config
 from headrace.errors import HeadraceError
 
@@ -37,15 +43,14 @@ class Open(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Tuples of a border stream. On the way, what they are comes behind it: as it is, for pickling
-    copies it twice.
+    """Tuples of a border stream, which lie in memory that both processes map: through a socket, two
+    hundred thousand of them took as long as to decode them.
     """
 
     dataflow: str
     stream: str
     through: Mapping[int, int]
-    data: bytes = b""
-    """As Arrow IPC."""
+    tuples: pa.Table
 
 
 class Stop(NamedTuple):
@@ -73,3 +78,24 @@ class Room(NamedTuple):
 
 Said: TypeAlias = Prepared | Opened | Room | Committed | HeadraceError
 """What a worker says."""
+
+
+def say(connection: Connection, message: Any) -> None:
+    """Send a message."""
+    if not isinstance(message, Take):
+        connection.send(message)
+        return
+    connection.send(message._replace(tuples=None))
+    memory = arrow.to_memory(message.tuples)
+    try:
+        send_handle(connection, memory, None)
+    finally:
+        os.close(memory)
+
+
+def hear(connection: Connection) -> Any:
+    """Receive a message."""
+    said = connection.recv()
+    if isinstance(said, Take):
+        return said._replace(tuples=arrow.from_memory(recv_handle(connection)))
+    return said

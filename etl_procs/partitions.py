@@ -1,7 +1,7 @@
 """The partitions of the cores: a worker process for each, and the way to them.
 
 Tuples go to the partition of their key. Whoever hands them in waits until every partition has room
-for more: a slow one holds its stream back, and not its neighbours' streams.
+for them: a slow one holds its stream back, and not its neighbours' streams.
 """
 
 import subprocess
@@ -13,11 +13,11 @@ from multiprocessing.connection import Connection
 from socket import socketpair
 from typing import Any
 
+from etl_procs import messages
 from etl_procs.batch import Arrived
 from etl_procs.flow import Committed
 from etl_procs.messages import Agreed, Open, Opened, Prepared, Room, Start, Stop, Take, Topic
 from etl_procs.routing import routed
-from headrace import arrow
 from headrace.errors import HeadraceError
 
 LAST_WORDS_S = 10.0
@@ -79,18 +79,19 @@ class Partitions:
         return found
 
     def take(self, arrived: Arrived, partitions: int) -> None:
-        """Hand tuples in; return when there is room for more."""
+        """Hand tuples in, once there is room after those that the stream had before: while these
+        are taken in, the next are read.
+        """
         parts = routed(arrived, partitions)
         room = Room(arrived.stream.dataflow, arrived.stream.name)
         with self._changed:
+            waits = {(partition, room) for partition in range(len(parts))}
+            self._changed.wait_for(lambda: self._stopping or not waits & self._full)
             if self._stopping:
                 return  # Kafka has it, and the next start takes it
-            waits = {(partition, room) for partition in range(len(parts))}
             self._full |= waits
         for process, part in zip(self._processes, parts, strict=False):
-            process.say(Take(*room, part.through), arrow.to_bytes(part.tuples))
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping or not waits & self._full)
+            process.say(Take(*room, part.through, part.tuples))
 
     def ask_to_stop(self) -> None:
         """Let those go on who wait for room; returns at once."""
@@ -151,12 +152,10 @@ class _Process:
         """Say of which partition something is; of the only one there may be, nothing."""
         return f"partition {self.partition}: {text}" if self.partition else text
 
-    def say(self, message: Any, data: bytes = b"") -> None:
+    def say(self, message: Any) -> None:
         """Say something. If it is gone, that is heard by who listens to it."""
         with self._saying, suppress(BrokenPipeError, ConnectionResetError):
-            self._connection.send(message)
-            if data:
-                self._connection.send_bytes(data)
+            messages.say(self._connection, message)
 
     def hear(self, *kinds: type) -> Any:
         """Hear the next word; None at an end that was asked for. An error is raised."""

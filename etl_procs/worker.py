@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from etl_procs import loader
+from etl_procs import loader, messages
 from etl_procs.batch import Arrived
 from etl_procs.core import Core, core_path
 from etl_procs.dataflow import Dataflow
@@ -28,7 +28,7 @@ from etl_procs.errors import Passing
 from etl_procs.measured import Scribe
 from etl_procs.messages import Open, Opened, Prepared, Room, Said, Start, Stop, Take, Topic
 from etl_procs.model import Stream
-from headrace import arrow, telemetry
+from headrace import telemetry
 from headrace.clock import Clock, SystemClock
 from headrace.crash import CrashPoints
 from headrace.errors import Exit, HeadraceError
@@ -103,9 +103,9 @@ class Worker:
 
     def _do(self, said: Take | Open | Stop) -> None:
         match said:
-            case Take(dataflow, name, through, data):
+            case Take(dataflow, name, through, tuples):
                 stream = self._dataflows[dataflow].streams[name]
-                self._core.feed(Arrived(stream, arrow.from_bytes(data), through))
+                self._core.feed(Arrived(stream, tuples, through))
                 self._owed.append(stream)
             case Open(topics):
                 self._say(Opened(self._opened(topics)))
@@ -198,10 +198,7 @@ def _hear(connection: Connection, inbox: "SimpleQueue[Any]") -> None:
     """
     try:
         while True:
-            said = connection.recv()
-            if isinstance(said, Take):
-                said = said._replace(data=connection.recv_bytes())
-            inbox.put(said)
+            inbox.put(messages.hear(connection))
     except (EOFError, OSError):
         os._exit(Exit.FAILED)
 

@@ -1,5 +1,6 @@
-"""Arrow IPC: how rows travel between rooms and lie in a blob."""
+"""Arrow IPC: how rows travel between rooms and processes, and lie in a blob."""
 
+import os
 from typing import cast
 
 import pyarrow as pa
@@ -16,4 +17,25 @@ def to_bytes(table: pa.Table) -> bytes:
 def from_bytes(data: bytes) -> pa.Table:
     """Read back what `to_bytes` wrote."""
     with pa.ipc.open_stream(data) as reader:
+        return reader.read_all()
+
+
+def to_memory(table: pa.Table) -> int:
+    """Write a table into memory that another process can be given; return its descriptor."""
+    descriptor = os.memfd_create("arrow")
+    with (
+        pa.OSFile(f"/proc/self/fd/{descriptor}", "wb") as sink,
+        pa.ipc.new_stream(sink, table.schema) as writer,
+    ):
+        writer.write_table(table)
+    return descriptor
+
+
+def from_memory(descriptor: int) -> pa.Table:
+    """Map what `to_memory` wrote: nothing is copied. The descriptor is closed."""
+    try:
+        mapped = pa.memory_map(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+    with pa.ipc.open_stream(mapped) as reader:
         return reader.read_all()

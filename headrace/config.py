@@ -77,7 +77,7 @@ class Engine:
     """Spark's driver and the core's writer."""
 
     master: str = option("local[*]", "the Spark master")
-    memory_mb: int = option(1024, "heap of Spark's driver", least=512)
+    memory_mb: int = option(2048, "heap of Spark's driver", least=512)
     driver_host: str = option(
         "", "on a cluster, the address by which executors reach the engine; empty: its host's name"
     )
@@ -86,9 +86,9 @@ class Engine:
         "", "on a cluster, the Python of the executors; empty: the engine's own path"
     )
     read_tuples_max: int = option(
-        200_000, "tuples that Spark reads of one stream at once, about at most", least=1
+        400_000, "tuples that Spark reads of one stream at once, about at most", least=1
     )
-    read_mb_max: int = option(64, "size of what it reads at once, about at most", least=1)
+    read_mb_max: int = option(128, "size of what it reads at once, about at most", least=1)
     trigger_ms: int = option(100, "time between two looks at Kafka", least=0)
 
 

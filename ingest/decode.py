@@ -51,11 +51,13 @@ def _typed(heads: DataFrame, wire: Wire, columns: Sequence[Column]) -> DataFrame
         case Delimited():
             most = UNKNOWN_FIELDS_MAX if isinstance(wire.unknown, str) else 0
             given = lines.delimited(entries(heads), wire.format, len(columns), unknown_max=most)
-            return texts.typed(given, columns)
+            return texts.typed(given, columns, TEXT)
         case FixedWidth():
-            return texts.typed(lines.fixed_width(entries(heads), wire.format), columns)
+            return texts.typed(lines.fixed_width(entries(heads), wire.format), columns, TEXT)
         case Xml():
-            return texts.typed(elements.elements(entries(heads), wire.format, columns), columns)
+            return texts.typed(
+                elements.elements(entries(heads), wire.format, columns), columns, TEXT
+            )
         case Avro():
             entered = avro.entries(heads, wire.format)
             return documents.typed(entered, columns, more=wire.unknown is not Unknown.IGNORE)

@@ -13,7 +13,6 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.flow import Committed
 from etl_procs.messages import Room, Stop, Take
 from etl_procs.worker import Worker
-from headrace import arrow
 from headrace.clock import Clock
 
 PATIENCE_S = 30.0
@@ -52,8 +51,8 @@ class Laboring:
 
     def say(self, arrived: Arrived) -> None:
         """Hand tuples in, whether or not there is room."""
-        stream, data = arrived.stream, arrow.to_bytes(arrived.tuples)
-        self.inbox.put(Take(stream.dataflow, stream.name, arrived.through, data))
+        stream = arrived.stream
+        self.inbox.put(Take(stream.dataflow, stream.name, arrived.through, arrived.tuples))
 
     def until(self, condition: Any) -> None:
         until(condition, PATIENCE_S, lambda: f"{self.said} {self.failures}")

@@ -24,7 +24,16 @@ from waiting import until
 from api.catalogue import Catalogue
 from api.cut import Freshness
 from api.island import Island
-from etl_procs import Dataflow, Transaction, by_count, by_punctuation, letters, loader, reader
+from etl_procs import (
+    Dataflow,
+    Transaction,
+    by_count,
+    by_punctuation,
+    letters,
+    loader,
+    messages,
+    reader,
+)
 from etl_procs.batch import offset_of
 from etl_procs.callers import Callers
 from etl_procs.core import core_path, core_paths
@@ -37,7 +46,7 @@ from etl_procs.partitions import Partitions, seen_by_all
 from etl_procs.reader import Reader, Snapshot
 from etl_procs.routing import routed
 from etl_procs.rules import Rule
-from headrace import arrow, config
+from headrace import config
 from headrace.cli import main
 from headrace.config import Config
 from headrace.crash import CrashPoints
@@ -306,8 +315,7 @@ def test_a_worker_that_was_told_to_stop_ends_when_its_engine_is_gone(tmp_path: P
         connection.send(Open({"bank": {"deposits": Topic("id", (0,))}}))
         connection.recv()
         (part, _) = routed(arrived([(LEFT, 1)] * 3), PARTITIONS)
-        connection.send(Take("bank", "deposits", part.through))
-        connection.send_bytes(arrow.to_bytes(part.tuples))
+        messages.say(connection, Take("bank", "deposits", part.through, part.tuples))
         until(entered.exists, PATIENCE_S, str)
         connection.send(Stop())
         time.sleep(0.2)

@@ -50,6 +50,7 @@ def typed(entries: DataFrame, columns: Sequence[Column], *, more: bool) -> DataF
         ~F.startswith(F.expr(f"TRIM(LEADING ' \\t\\r\\n' FROM {TEXT})"), F.lit("{")),
         F.lit("not a JSON object"),
     )
+    values = values.withColumn("_nul", ~F.col("_plain"))
     faulty = told(values, columns, nulls, _shown(columns))
     fault = F.coalesce(FAULT, F.when(F.col(f"_values.{UNREAD}").isNotNull(), F.lit(NOT_ALL)))
     faulty = faulty.withColumn(BROKEN, F.when(~F.col("_plain"), broken)).withColumn(FAULT, fault)

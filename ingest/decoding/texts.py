@@ -30,20 +30,29 @@ def whole(text: Expression) -> Expression:
     """Read a whole number of 64 bits: digits with or without a sign; null for all else."""
     # Spark would pass over spaces and control characters at both ends.
     first = (text >= "+") & (text < ":")
-    return F.when(first & F.substring(text, -1, 1).between("0", "9"), text.try_cast("bigint"))
+    return F.when(first & _is_digit(_last(text)), text.try_cast("bigint"))
 
 
 def real(text: Expression) -> Expression:
     """Read a number; null for all else, such as what only Java takes for one: NaN, 1d, 0x1p3."""
-    last = F.substring(text, -1, 1)
+    last = _last(text)
     decimal = (
         (text >= "+")
         & (text < ":")
-        & (last.between("0", "9") | (last == "."))
+        & (_is_digit(last) | (last == F.lit(b".")))
         & ~F.contains(text, F.lit("x"))
         & ~F.contains(text, F.lit("X"))
     )
     return F.when(decimal, text.try_cast("double"))
+
+
+def _last(text: Expression) -> Expression:
+    """Give the last byte: that of a text would be looked for from its beginning."""
+    return F.substring(text.cast("binary"), -1, 1)
+
+
+def _is_digit(byte: Expression) -> Expression:
+    return byte.between(F.lit(b"0"), F.lit(b"9"))
 
 
 def _as_it_is(text: Expression) -> Expression:
@@ -53,15 +62,16 @@ def _as_it_is(text: Expression) -> Expression:
 READ = {Type.INTEGER: whole, Type.REAL: real, Type.TEXT: _as_it_is}
 
 
-def typed(lines: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    """Give lines with FIELDS the columns, and as FAULT why they do not fit."""
+def typed(lines: DataFrame, columns: Sequence[Column], text: str) -> DataFrame:
+    """Give lines that have the FIELDS of a `text` the columns, and as FAULT why they do not fit."""
     # As columns first: each is asked for several times.
     fields = [_field(F.lit(n)).alias(f"_field_{n}") for n in range(len(columns))]
     values = lines.select("*", *fields).select(
         "*", *(READ[c.type](F.col(f"_field_{n}")).alias(c.name) for n, c in enumerate(columns))
     )
     nulls = [_field(F.lit(n)).isNull() for n in range(len(columns))]
-    return told(values, columns, nulls, _field)
+    nul = F.contains(text, F.lit("\0"))
+    return told(values.withColumn("_nul", nul), columns, nulls, _field)
 
 
 def _field(index: Expression) -> Expression:
@@ -76,7 +86,8 @@ def told(
 ) -> DataFrame:
     """Add as FAULT what is wrong with the first column that does not fit.
 
-    It has no value though its field is no null; the field of its index is then `shown`.
+    It has no value though its field is no null; the field of its index is then `shown`. A
+    text is searched for NUL characters where `_nul` says that there may be some.
     """
     # As a number first, for the words are the same for all columns: code of its own for the words
     # of each would be more than the JVM compiles.
@@ -111,7 +122,7 @@ def _code(first: int, column: Column, null: Expression) -> Expression:
     if column.type is Type.REAL:
         return code.when(F.abs(value) == float("inf"), first + BEYOND)
     if column.type is Type.TEXT:
-        return code.when(F.contains(value, F.lit("\0")), first + BEYOND)
+        return code.when(F.col("_nul") & F.contains(value, F.lit("\0")), first + BEYOND)
     return code
 
 
