@@ -52,6 +52,8 @@ class Sizes(NamedTuple):
     waited_for: int
     """Documents that the consumer writes which commits each."""
     file_lines: int
+    warm_s: float
+    """How long tuples are sent before their latency counts: a JVM learns for some seconds."""
     latency_s: float
     points: tuple[Point, ...]
 
@@ -59,12 +61,13 @@ class Sizes(NamedTuple):
 def sizes(setup: Setup) -> Sizes:
     """Choose them."""
     return Sizes(
-        lines=setup.size(full=6_000_000, quick=1_000_000),
-        killed=setup.size(full=20_000, quick=3_000),
-        documents=setup.size(full=1_000_000, quick=60_000),
-        waited_for=setup.size(full=10_000, quick=1_000),
-        file_lines=setup.size(full=5_000_000, quick=500_000),
-        latency_s=max(1.0, (3.0 if setup.quick else 30.0) * min(setup.scale, 1.0)),
+        lines=setup.size(full=6_000_000, quick=200_000),
+        killed=setup.size(full=20_000, quick=1_000),
+        documents=setup.size(full=1_000_000, quick=20_000),
+        waited_for=setup.size(full=10_000, quick=500),
+        file_lines=setup.size(full=5_000_000, quick=200_000),
+        warm_s=max(0.5, (1.0 if setup.quick else 10.0) * min(setup.scale, 1.0)),
+        latency_s=max(1.0, (1.0 if setup.quick else 30.0) * min(setup.scale, 1.0)),
         points=ingest_kills.POINTS[-1:] if setup.quick else ingest_kills.POINTS,
     )
 
@@ -82,17 +85,20 @@ def run(setup: Setup) -> Result:
         filled(ingest_single.trades, ingest_data.documents(size.killed))
         engine = _engine(setup.folder / "engine", bootstrap, work.url)
         killing = beside.submit(ingest_kills.ours_killed, engine, size.points)
+        killed = {
+            how: beside.submit(ingest_kills.consumer_killed, work, how)
+            for how in ingest_consumers.CONSUMERS
+        }
         with ingest_spark.spark(setup.folder / "spark", [jdbc.jar()]) as spark:
             at_once = max(1, min(DOCUMENTS_AT_ONCE[0], size.killed // 4))
-            peers = {
-                ingest_kills.JDBC: ingest_kills.jdbc_killed(spark, work, setup.folder, at_once),
-                **{
-                    how: ingest_kills.consumer_killed(work, how)
-                    for how in ingest_consumers.CONSUMERS
-                },
-            }
+            killed[ingest_kills.JDBC] = beside.submit(
+                ingest_kills.jdbc_killed, spark, work, setup.folder, at_once
+            )
             killing.result()
-            figures, ours = measured(engine, work, size)
+            with engine.running(engine__read_tuples_max=str(_read_at_once(size))):
+                engine.until_ready()
+                peers = {how: done.result() for how, done in killed.items()}
+                figures, ours = measured(engine, work, size)
             peers = {HEADRACE: ours} | peers
             work = work._replace(documents=size.killed + size.documents // 10 + size.documents)
             _add_speeds(peers, spark, work, size, setup.folder)
@@ -136,7 +142,7 @@ def run(setup: Setup) -> Result:
 
 
 def measured(engine: Engine, work: Work, size: Sizes) -> tuple[Figures, Figures]:
-    """Start the engine that was killed; measure its harm, memory, speed and latency."""
+    """Measure the harm, memory, speed and latency of the engine, which runs again."""
     kept = sql.SQL("{}.{}").format(
         sql.Identifier(ingest_single.single.name), sql.Identifier(ingest_single.kept.name)
     )
@@ -151,29 +157,33 @@ def measured(engine: Engine, work: Work, size: Sizes) -> tuple[Figures, Figures]
         )
 
     tenth = size.documents // TENFOLD
-    # The smaller input is to be several micro-batches, or it would need less memory than one.
-    at_once = min(config.Engine().read_tuples_max, max(1, tenth // 2))
-    with engine.running(engine__read_tuples_max=str(at_once)):
-        engine.until_ready()
-        until_there(size.killed)
-        ours = ingest_kills.harm(work._replace(url=engine.warehouse_url), kept)
-        engine.forget_peaks()
-        fill(size.killed, tenth)
-        until_there(size.killed + tenth)
-        once = engine.peaks_mb()
-        engine.forget_peaks()
-        with engine.frozen():
-            fill(size.killed + tenth, size.documents)
-        with timed() as seconds:
-            until_there(size.killed + tenth + size.documents)
-        ours["rows_per_s"] = size.documents / seconds()
-        figures = {"memory_tenfold_ratio_engine": engine.peaks_mb() / once}
-        name, stream = ingest_timed.timed.name, ingest_timed.readings.name
-        for rate in RATES:
-            found = latencies_ms(engine, work.bootstrap, name, stream, rate, size.latency_s)
-            for percent in (50, 99):
-                figures[f"latency_ms_p{percent}_at_{rate}"] = percentile(found, percent / 100)
+    until_there(size.killed)
+    ours = ingest_kills.harm(work._replace(url=engine.warehouse_url), kept)
+    engine.forget_peaks()
+    fill(size.killed, tenth)
+    until_there(size.killed + tenth)
+    once = engine.peaks_mb()
+    engine.forget_peaks()
+    with engine.frozen():
+        fill(size.killed + tenth, size.documents)
+    with timed() as seconds:
+        until_there(size.killed + tenth + size.documents)
+    ours["rows_per_s"] = size.documents / seconds()
+    figures = {"memory_tenfold_ratio_engine": engine.peaks_mb() / once}
+    name, stream = ingest_timed.timed.name, ingest_timed.readings.name
+    for rate in RATES:
+        times = size.warm_s, size.latency_s
+        found = latencies_ms(engine, work.bootstrap, name, stream, rate, *times)
+        for percent in (50, 99):
+            figures[f"latency_ms_p{percent}_at_{rate}"] = percentile(found, percent / 100)
     return figures, ours
+
+
+def _read_at_once(size: Sizes) -> int:
+    # The smaller input is to be several micro-batches, or it would need less memory than one; but
+    # what comes in a second at the higher rate is to be few.
+    several = max(max(RATES) // 2, size.documents // TENFOLD // 2)
+    return min(config.Engine().read_tuples_max, several)
 
 
 def frame_trials(spark: SparkSession, bootstrap: str, size: Sizes) -> dict[str, Trial]:

@@ -19,21 +19,25 @@ from etl_procs.core import core_path
 from etl_procs.reader import Reader
 
 LOOK_EVERY_S = 0.001
-WARM_SHARE = 0.2
-"""How much of a run is its beginning, which does not count: a JVM learns for some seconds."""
 
 Look = tuple[float, int]
 """When a partition was seen committed up to where: the records of this run."""
 
 
 def latencies_ms(
-    engine: Engine, bootstrap: str, flow: str, stream: str, rate: int, seconds: float
+    engine: Engine,
+    bootstrap: str,
+    flow: str,
+    stream: str,
+    rate: int,
+    warm_s: float,
+    seconds: float,
 ) -> list[float]:
-    """Send for so long, and tell the latency of each tuple after the warm-up, in rising order."""
+    """Send for so long after a warm-up, and tell the latency of each tuple, in rising order."""
     reader = Reader(core_path(engine.home))
     base = _positions(reader, flow, stream)
-    count = round(rate * seconds)
-    argv = ("paced", bootstrap, f"{flow}.{stream}", str(rate), str(seconds))
+    passed_over, count = round(rate * warm_s), round(rate * (warm_s + seconds))
+    argv = ("paced", bootstrap, f"{flow}.{stream}", str(rate), str(warm_s + seconds))
     looks: dict[int, list[Look]] = {lane: [] for lane in range(PARTITIONS)}
     with subprocess.Popen(
         [sys.executable, "-m", "bench.ingest_load", *argv], stdout=subprocess.PIPE, text=True
@@ -52,7 +56,7 @@ def latencies_ms(
 
         engine.until(all_are_seen, "done with all tuples", every_s=LOOK_EVERY_S)
     assert producer.returncode == 0
-    return sorted(latencies_of(looks, began, rate, range(round(count * WARM_SHARE), count)))
+    return sorted(latencies_of(looks, began, rate, range(passed_over, count)))
 
 
 def percentile(sorted_values: list[float], share: float) -> float:
