@@ -29,6 +29,20 @@ def read(text: str) -> Any:
     return schema
 
 
+def parsed(schema: Any) -> Any:
+    """Prepare a schema for data whose numbers and bytes are left as they are written."""
+    import fastavro
+
+    return fastavro.parse_schema(_physical(schema))
+
+
+def _physical(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        passed_over = ("logicalType", "__fastavro_parsed__", "__named_schemas")
+        return {name: _physical(of) for name, of in schema.items() if name not in passed_over}
+    return [_physical(each) for each in schema] if isinstance(schema, list) else schema
+
+
 def check(of: str, schema: Any, columns: Columns, written: Collection[str]) -> None:
     """Refuse a schema none of whose data would fit the columns."""
     named = dict(_named(schema))

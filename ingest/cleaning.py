@@ -17,9 +17,9 @@ import fastavro
 from etl_procs.columns import Type
 from etl_procs.errors import text_of
 from etl_procs.model import Stream
+from etl_procs.schema import parsed
 from etl_procs.wire import Avro, Changed, Clean, Delimited, Json, Mean, Xml
 from headrace.errors import HeadraceError, Refused
-from ingest.datums import parsed
 from ingest.elements import text_at
 from ingest.fields import (
     JsonLayout,

@@ -11,6 +11,7 @@ from typing import Any
 import fastavro
 from fastavro.schema import to_parsing_canonical_form
 
+from etl_procs.schema import parsed
 from etl_procs.wire import Avro
 from headrace.errors import HeadraceError
 from ingest.runs import Bookmark, Found, Run, kept, portioned
@@ -22,21 +23,6 @@ BLOCK_BYTES_MAX = 64 * 2**20
 def datums(format_: Avro, source: Source, at: Bookmark) -> Iterator[Run]:
     """Give the records of a file, from the number of a bookmark on."""
     return portioned(at.number, _found(format_, source, at.number))
-
-
-def parsed(schema: Any) -> Any:
-    """Parse a schema without its logical types: numbers and bytes go through as they are."""
-    return fastavro.parse_schema(_physical(schema))
-
-
-def _physical(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {
-            key: _physical(value)
-            for key, value in schema.items()
-            if key not in ("logicalType", "__fastavro_parsed__", "__named_schemas")
-        }
-    return [_physical(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def _found(format_: Avro, source: Source, first: int) -> Iterator[Found]:

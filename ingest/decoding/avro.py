@@ -9,13 +9,14 @@ import math
 from typing import Any
 
 import pyarrow as pa
-from fastavro import parse_schema, schemaless_reader
+from fastavro import schemaless_reader
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
 from etl_procs.batch import MARK, REASON, SEQ, SOURCE, VALUE
+from etl_procs.schema import parsed
 from etl_procs.wire import Avro
 from ingest.decoding.entries import TEXT, TOMBSTONE, placed
 from ingest.decoding.heads import FRAME, TIME
@@ -30,7 +31,7 @@ class Reader:
     """Reads data that one schema describes."""
 
     def __init__(self, schema: str) -> None:
-        self._schema = parse_schema(_without_logical_types(json.loads(schema)))
+        self._schema = parsed(json.loads(schema))
 
     def data(self, value: bytes, count: int) -> list[Datum]:
         """Cut a value into its data; after a bad one, nothing can be told apart."""
@@ -86,15 +87,6 @@ def entries(heads: DataFrame, format: Avro) -> DataFrame:
         TIME,
         F.col("_datum")[TEXT].alias(TEXT),
     )
-
-
-def _without_logical_types(schema: Any) -> Any:
-    """Leave dates and the like the numbers that they are written as."""
-    if isinstance(schema, dict):
-        return {k: _without_logical_types(v) for k, v in schema.items() if k != "logicalType"}
-    if isinstance(schema, list):
-        return [_without_logical_types(part) for part in schema]
-    return schema
 
 
 def _as_json(datum: Any) -> Any:
