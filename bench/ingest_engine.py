@@ -83,10 +83,13 @@ class Engine:
             time.sleep(every_s)
 
     def until_killed(self) -> None:
-        """Return when it has ended at its crash point."""
+        """Return when it has ended at its crash point, or because a partition's process has."""
         assert self._process is not None
         code = self._process.wait(PATIENCE_S)
-        assert code == -signal.SIGKILL, f"the engine ended with {code}"
+        log = (self.home.parent / "engine.log").read_text(errors="replace")
+        last = "\n".join(log.splitlines()[-5:])
+        of_worker = f"has ended by itself, with code {-signal.SIGKILL}" in last
+        assert code == -signal.SIGKILL or of_worker, f"the engine ended with {code}: {last}"
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
