@@ -41,6 +41,9 @@ LOOK_EVERY_S = 5
 log has gone on without a record.
 """
 
+LEADER_WAIT_MS = 15_000
+BROKER_WAIT_MS = 180_000
+
 Take = Callable[[pa.Table, Mapping[int, int]], None]
 """Takes tuples, and the next places of partitions where they do not tell them."""
 
@@ -95,6 +98,11 @@ class Batcher:
             .option("kafka.isolation.level", "read_committed")
             # The broker would hold an empty answer back for 500 ms, and a new record with it.
             .option("kafka.fetch.max.wait.ms", 10)
+            # Whoever asks a leader that has died waits so long, and then asks who leads now; and
+            # a broker that is away for three minutes ends the reading.
+            .option("kafka.default.api.timeout.ms", LEADER_WAIT_MS)
+            .option("kafka.request.timeout.ms", LEADER_WAIT_MS)
+            .option("fetchOffset.numRetries", BROKER_WAIT_MS // LEADER_WAIT_MS)
             .load()
         )
         self._query = (
