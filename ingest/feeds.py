@@ -4,6 +4,7 @@ A whole file is open until its end; a followed one only while there is something
 """
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from etl_procs.model import Stream
@@ -18,7 +19,7 @@ SETTLED_S = 3.0
 """What nobody has changed for so long is taken to be complete."""
 
 
-class Feed:
+class Feed(ABC):
     """A source, of which some was taken."""
 
     name = ""
@@ -36,11 +37,11 @@ class Feed:
         """How much of the file was taken."""
         return self.at.offset
 
+    @abstractmethod
     def next(self) -> Run | None:
         """Give the next run, cleaned; None at the end, or while there is none."""
-        raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing open between two runs
         """Close the file, if it is open."""
 
 

@@ -1,11 +1,11 @@
 """The sender: runs of tuples into a stream's topic, and up to where all is acknowledged.
 
 Delivery: at least once, and the numbers of a source only rise in each partition but for repeats.
-The core recognises a repeat as long as nothing with a higher number, by more than its window of
-1,024, landed while it had not. So after a failure nothing later is sent, and nothing later is taken
-as acknowledged (`ingest/client.py` tells how); a new producer starts with the first record that was
-not acknowledged, in the order of old. What the old producer had on its way may land still: of each
-partition that is one batch at most, and it is the one that the new producer begins with.
+The core knows a source by at most 1,024 ranges of numbers; a sender adds no gap to them. So after a
+failure nothing later is sent, and nothing later is taken as acknowledged (`ingest/client.py` tells
+how); a new producer starts with the first record that was not acknowledged, in the order of old.
+What the old producer had on its way may land still: of each partition that is one batch at most,
+and it is the one that the new producer begins with.
 
 A process that is killed starts again where its bookmark is: at or before what was acknowledged, and
 everything from there to the highest number that landed is in the log, without a gap. So also two
