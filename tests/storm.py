@@ -90,14 +90,13 @@ class Collecting:
             self.process = self._spawned()
         return code != -signal.SIGKILL
 
-    def is_reading(self) -> bool:
-        """Whether it has a file open that it sends."""
-        name = str(self._arguments[0])
+    def is_connected(self) -> bool:
+        """Whether it has come to the broker."""
         try:
             opened = [os.readlink(fd) for fd in Path(f"/proc/{self.process.pid}/fd").iterdir()]
         except OSError:  # it is gone
             return False
-        return any(path.startswith(name) for path in opened)
+        return any(path.startswith("socket:") for path in opened)
 
     def interrupt(self) -> None:
         """Have it end, and return when it has."""
@@ -273,7 +272,7 @@ class Storm:
         self._until(lambda: self._taken() >= sum(self.expected().values()))
         following = self._growing.collectors
         # One that has just been started again would die of the signal.
-        self._until(lambda: all(each.is_reading() for each in following))
+        self._until(lambda: all(each.is_connected() for each in following))
         while following:
             following.pop().interrupt()
         ends = self.board.ends()
@@ -340,15 +339,15 @@ class Storm:
             self._until(lambda: self._engine is not engine)
 
     def _kill_collector(self) -> None:
-        """Kill one that reads, some moments later."""
-        reading: list[Collecting] = []
+        """Kill one that sends, some moments later."""
+        sending: list[Collecting] = []
 
         def is_one() -> bool:
-            reading[:] = [each for each in self._collectors() if each.is_reading()]
-            return bool(reading)
+            sending[:] = [each for each in self._collectors() if each.is_connected()]
+            return bool(sending)
 
         self._until(is_one)
-        chosen = self._choose.choice(reading)
+        chosen = self._choose.choice(sending)
         Event().wait(self._choose.random() * 0.3)  # the moment of the kill is the case
         chosen.process.kill()
 
