@@ -26,14 +26,37 @@ def read(text: str) -> Any:
         _refuse(f"avro: the schema is none: {error!r:.200}", "Give the text of an .avsc file.")
     if not isinstance(schema, dict) or schema["type"] != "record":
         _refuse("avro: the schema is not that of a record", "Give one of type record.")
+    parsed(schema)
     return schema
 
 
 def parsed(schema: Any) -> Any:
-    """Prepare a schema for data whose numbers and bytes are left as they are written."""
+    """Prepare a schema for data whose numbers and bytes are left as they are written.
+
+    One that holds itself is refused: the library follows its data down without a limit, and 20 KB
+    of them end the process that reads them, again and again.
+    """
     import fastavro
 
-    return fastavro.parse_schema(_physical(schema))
+    made = fastavro.parse_schema(_physical(schema))
+    if name := next(_holding_themselves(made, ()), None):
+        _refuse(f"avro: {name} holds itself in the schema", "Give one that ends.")
+    return made
+
+
+def _holding_themselves(schema: Any, within: tuple[str, ...]) -> Iterator[str]:
+    """Name what is meant within itself: a name is only known after its definition, or within it."""
+    if isinstance(schema, str):
+        yield from (name for name in within if name == schema)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _holding_themselves(each, within)
+    else:
+        inner = (*within, schema["name"]) if schema["type"] in ("record", "error") else within
+        for field in schema.get("fields", ()):
+            yield from _holding_themselves(field["type"], inner)
+        for held in ("items", "values"):
+            yield from _holding_themselves(schema.get(held, []), inner)
 
 
 def _physical(schema: Any) -> Any:

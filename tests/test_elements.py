@@ -218,3 +218,11 @@ def test_a_container_file_that_does_not_fit_or_is_damaged_is_refused(tmp_path: P
         assert found == good[: len(found)]
     path.write_bytes(b"")
     assert read(path) == []
+
+
+def test_a_container_file_whose_data_may_be_of_any_depth_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "f.avro"
+    chain = {"name": "chain", "type": ["null", "tuple"]}
+    path.write_bytes(container({**DECLARED, "fields": [*DECLARED["fields"], chain]}, []))
+    with pytest.raises(HeadraceError, match=r"f\.avro: .* tuple holds itself"):
+        read(path)

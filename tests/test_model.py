@@ -295,6 +295,10 @@ WIRES: dict[str, Callable[[], object]] = {
     "the schema is none: JSONDecodeError": lambda: avro("{"),
     "the schema is none: UnknownType": lambda: avro(record("integer")),
     "not that of a record": lambda: avro('"long"'),
+    r"avro: n\.r holds itself": lambda: avro(record(["null", "r"]).replace('"r"', '"n.r"', 1)),
+    "avro: r holds itself": lambda: avro(
+        record({"type": "array", "items": {"type": "map", "values": "r"}})
+    ),
     "has no n in its Avro schema, and it is NOT NULL": lambda: declared(avro(record("long", "m"))),
     "has no n in its Avro": lambda: declared(avro(record("null"))),
     "n is null or string in the Avro schema, which is never INTEGER": lambda: declared(
