@@ -85,9 +85,9 @@ def say(connection: Connection, message: Any) -> None:
     if not isinstance(message, Take):
         connection.send(message)
         return
-    connection.send(message._replace(tuples=None))
-    memory = arrow.to_memory(message.tuples)
+    memory = arrow.to_memory(message.tuples)  # first: half a message would garble the next one
     try:
+        connection.send(message._replace(tuples=None))
         send_handle(connection, memory, None)
     finally:
         os.close(memory)

@@ -194,12 +194,17 @@ def _beside(name: str, run: Callable[[], None]) -> None:
 
 def _hear(connection: Connection, inbox: "SimpleQueue[Any]") -> None:
     """Hand on what is said. The engine closes the socket when this process has ended: if it is
-    closed before, the engine is gone, and a body that never returns must not keep the core.
+    closed before, the engine is gone, and a body that never returns must not keep the core. Nor
+    must a worker that cannot hear, as when memory ends: the engine would wait for it for ever.
     """
     try:
         while True:
             inbox.put(messages.hear(connection))
-    except (EOFError, OSError):
+    except (EOFError, ConnectionResetError):
+        pass
+    except Exception:
+        log.exception("what the engine says cannot be heard")
+    finally:
         os._exit(Exit.FAILED)
 
 

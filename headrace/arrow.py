@@ -23,11 +23,15 @@ def from_bytes(data: bytes) -> pa.Table:
 def to_memory(table: pa.Table) -> int:
     """Write a table into memory that another process can be given; return its descriptor."""
     descriptor = os.memfd_create("arrow")
-    with (
-        pa.OSFile(f"/proc/self/fd/{descriptor}", "wb") as sink,
-        pa.ipc.new_stream(sink, table.schema) as writer,
-    ):
-        writer.write_table(table)
+    try:
+        with (
+            pa.OSFile(f"/proc/self/fd/{descriptor}", "wb") as sink,
+            pa.ipc.new_stream(sink, table.schema) as writer,
+        ):
+            writer.write_table(table)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

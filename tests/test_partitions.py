@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -321,6 +322,30 @@ def test_a_worker_that_was_told_to_stop_ends_when_its_engine_is_gone(tmp_path: P
         time.sleep(0.2)
         connection.close()
         worker.wait(PATIENCE_S)
+
+
+def test_a_worker_that_cannot_hear_what_is_said_ends(tmp_path: Path) -> None:
+    with alone(Running(tmp_path)) as (connection, worker):
+        connection.recv()
+        # As when it has no descriptor left for the memory in which the tuples are.
+        connection.send(Take("bank", "deposits", {}, None))
+        connection.send(Stop())
+        assert worker.wait(PATIENCE_S) == Exit.FAILED
+
+
+def test_tuples_for_which_there_is_no_memory_garble_no_other_message() -> None:
+    (part, _) = routed(arrived([(LEFT, 1)] * 100), PARTITIONS)
+    ours, theirs = (Connection(end.detach()) for end in socketpair())
+    size, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with closing(ours), closing(theirs):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                messages.say(ours, Take("bank", "deposits", part.through, part.tuples))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        messages.say(ours, Stop())
+        assert messages.hear(theirs) == Stop()
 
 
 def test_other_partitions_than_the_state_has_are_refused(tmp_path: Path) -> None:
