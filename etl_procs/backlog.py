@@ -50,6 +50,8 @@ UNKNOWN = 2**63
 """The epoch of a round as long as nothing that waits has an event time."""
 NEVER = 2**64
 """The epoch of a partition that is finished: after that of any round."""
+EPOCH_MAX = 2**62
+"""The interval that all later ones count as: it can be closed, and those after it have numbers."""
 ALL = -1
 """The lane of a stream whose partitions are cut together."""
 
@@ -289,7 +291,7 @@ class Timed(Backlog):
     def _sane(self, new: pa.Table) -> pa.Table:
         assert isinstance(self.stream.batches, ByInterval)
         rule, marks = self.stream.batches, new[MARK].combine_chunks()
-        own = pc.coalesce(marks, epochs_of(new, rule))
+        own = pc.min_element_wise(pc.coalesce(marks, epochs_of(new, rule)), EPOCH_MAX)
         self._stretches = list(until_finished(new))
         self._epochs = self._risen(own)
         came_late = pc.and_(

@@ -182,6 +182,22 @@ def test_the_least_and_the_greatest_event_times_are_cut_too() -> None:
     assert Bench(by_interval("at", 1)).add(log).names() == ["0:1 ?0:0", "0:2"]
 
 
+@pytest.mark.parametrize("greatest", [f"{2**63 - 1}", f"|{2**63 - 2} {2**63 - 1}"])
+def test_after_the_greatest_event_time_a_stream_goes_on_and_so_does_the_next_engine(
+    greatest: str,
+) -> None:
+    rule = by_interval("at", 1, timeout_s=5, on_timeout=CLOSE)
+    first = 3 + len(greatest.split())
+    last = f"0:{first}"
+    bench = Bench(rule).add(f"1 {greatest} . 2", first=1)
+    before = bench.cuts()
+    assert [cut.text for cut in before] == [["0:1"], [f"0:{first - 2}"]]
+    assert bench.wait(5).names() == [last]
+    again = Bench(rule, after=before).add("2", first=first)
+    assert again.wait(5).names() == [last]
+    assert again.add("3 .", first=9).names() == ["0:9"]
+
+
 # Timeouts.
 
 
