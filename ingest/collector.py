@@ -295,7 +295,10 @@ class Collector:
         self._tell(str(error))
         self._failures = [error]  # there may be any number of them, in time
         if isinstance(error, Gone) or not Path(path).exists():
-            # Another file may come there.
+            # Another file may come there. It has the name of this one if it begins alike: then it
+            # must not begin at the numbers of this one, as it would without a bookmark.
+            self._sender.flush()
+            self._keep()
             self._known.discard(path)
 
     def _failure(self) -> HeadraceError:

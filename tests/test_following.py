@@ -1,15 +1,20 @@
 """Following: a text that grows, its name, and what is done to it that must not be."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from flows import HeldClock
 
 from etl_procs import Dataflow, by_count
 from etl_procs.model import Stream
 from etl_procs.wire import Delimited, Format, Json, Xml
 from headrace.errors import HeadraceError, Refused
+from ingest.bookmarks import Bookmarks
+from ingest.collector import Collector, Status
 from ingest.following import Follower, Gone, Unfollowable
+from ingest.framing import Framing, Record
 from ingest.runs import Bookmark
 
 
@@ -138,3 +143,61 @@ def test_what_was_read_of_a_file_counts_though_it_is_gone_then(tmp_path: Path) -
     assert follower.bookmark == Bookmark(2, 2, "")
     with pytest.raises(Gone):
         next(runs)
+
+
+class Sent(Exception):
+    """It has come to where the test ends."""
+
+
+class Replacing:
+    """In place of a sender: acknowledges what is sent, and replaces the file after the first."""
+
+    acknowledged = 0
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._safe: dict[str, Bookmark] = {}
+
+    def send(self, source: str, records: Iterable[Record], place: Bookmark) -> None:
+        values = [record.value for record in records]
+        if self._path.exists() and values != [b"1\x1e2\x1e3"]:
+            raise Sent(values)
+        self._safe[source] = place
+        self._path.rename(self._path.parent.parent / "rotated")
+        self._path.write_bytes(b"1\n5\n6\n7\n")
+
+    def take_safe(self) -> dict[str, Bookmark]:
+        safe, self._safe = self._safe, {}
+        return safe
+
+    def flush(self) -> None: ...
+
+
+def test_a_file_that_begins_like_the_one_it_replaces_does_not_take_its_numbers(
+    tmp_path: Path,
+) -> None:
+    folder, of = tmp_path / "incoming", stream(Json())
+    folder.mkdir()
+    (folder / "log").write_bytes(b"1\n2\n3\n")
+    said: list[str] = []
+
+    def tell(text: str) -> None:
+        said.append(text)
+        if len(said) == 2:
+            raise Sent
+
+    collector = Collector(
+        of,
+        Replacing(folder / "log"),  # type: ignore[arg-type]
+        Framing(of.wire, 1),
+        Bookmarks(tmp_path / "kept", "topic", "id", "lane"),
+        status=Status(),
+        follow=True,
+        tell=tell,
+        progress=lambda _: None,
+        clock=HeldClock(),  # no second goes by in which bookmarks would be kept
+    )
+    with pytest.raises(Sent, match="^$"):
+        collector.collect([str(folder)], "")
+    assert "was replaced by another file" in said[0]
+    assert "was written anew before the place where reading is to go on" in said[1]
