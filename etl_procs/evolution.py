@@ -46,6 +46,8 @@ def bring_over(connection: sqlite3.Connection, plan: Plan, at: str) -> list[str]
     """Bring all that a core holds of a dataflow to its definition; `at` is the time now."""
     dataflow = plan.dataflow
     ledger.divide(connection, dataflow.name, dataflow.partitions)
+    if dataflow.partitions > 1:
+        ledger.key(connection, dataflow.name, {s.name: s.key for s in dataflow.borders})
     said = tables.make(connection, plan)
     was = ledger.done(connection, dataflow.name)
     said += _bring_procedures(connection, dataflow, was)

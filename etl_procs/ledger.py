@@ -19,6 +19,10 @@ DIVIDE = "INSERT OR IGNORE INTO headrace_dataflows VALUES (:dataflow, :partition
 
 DIVIDED = "SELECT partitions FROM headrace_dataflows WHERE name = :dataflow"
 
+KEY = "INSERT OR IGNORE INTO headrace_keys VALUES (:dataflow, :stream, :key)"
+
+KEYED = "SELECT key FROM headrace_keys WHERE dataflow = :dataflow AND stream = :stream"
+
 ENTER = "INSERT INTO headrace_ledger VALUES (:dataflow, :procedure, :batch)"
 
 RENAME = """\
@@ -112,6 +116,21 @@ def divide(connection: sqlite3.Connection, dataflow: str, partitions: int) -> No
             hint=f"Declare partitions={was}; or start over with a new data folder and a new "
             "schema in the warehouse.",
         )
+
+
+def key(connection: sqlite3.Connection, dataflow: str, keys: Mapping[str, str]) -> None:
+    """Fix the keys by which a dataflow's streams are divided, or refuse others."""
+    for stream, key in keys.items():
+        of = {"dataflow": dataflow, "stream": stream}
+        connection.execute(KEY, {**of, "key": key})
+        (was,) = connection.execute(KEYED, of).fetchone()
+        if was != key:
+            raise DefinitionChanged(
+                f"stream {dataflow}.{stream} is divided by {key} now, and was by {was}: tuples "
+                "that one partition has still to take would be others', and be lost or taken twice",
+                hint=f"Declare key={was!r}; or start over with a new data folder and a new schema "
+                "in the warehouse.",
+            )
 
 
 def done(connection: sqlite3.Connection, dataflow: str) -> dict[str, int]:

@@ -15,6 +15,14 @@ CREATE TABLE IF NOT EXISTS headrace_dataflows (
     partitions INTEGER NOT NULL CHECK (partitions > 0)
 ) STRICT, WITHOUT ROWID;
 
+-- The column by which the tuples of each of its border streams are divided.
+CREATE TABLE IF NOT EXISTS headrace_keys (
+    dataflow TEXT NOT NULL,
+    stream   TEXT NOT NULL,
+    key      TEXT NOT NULL,
+    PRIMARY KEY (dataflow, stream)
+) STRICT, WITHOUT ROWID;
+
 -- The tables, windows and aggregates that users declared, as they were made.
 CREATE TABLE IF NOT EXISTS headrace_tables (
     name       TEXT PRIMARY KEY,

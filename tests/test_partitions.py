@@ -348,15 +348,27 @@ def test_tuples_for_which_there_is_no_memory_garble_no_other_message() -> None:
         assert messages.hear(theirs) == Stop()
 
 
-def test_other_partitions_than_the_state_has_are_refused(tmp_path: Path) -> None:
-    Running(tmp_path).partitions.stop()
+@pytest.mark.parametrize(
+    ("was", "now", "message"),
+    [
+        ("PARTITIONS = 2", "PARTITIONS = 3", "has 3 partitions now, .* divided among 2"),
+        (
+            '=0.05),\n    key="account"',
+            '=0.05),\n    key="cents"',
+            "by cents now, and was by account",
+        ),
+    ],
+)
+def test_other_partitions_or_keys_than_the_state_has_are_refused(
+    tmp_path: Path, was: str, now: str, message: str
+) -> None:
     first = Running(tmp_path)
     first.start()
     first.partitions.stop()
-    file = tmp_path / "bank_on_one.py"
-    file.write_text(bank.FILE.read_text().replace("PARTITIONS = 2", "PARTITIONS = 3"))
+    file = tmp_path / "bank_otherwise.py"
+    file.write_text(bank.FILE.read_text().replace(was, now))
     second = Running(tmp_path, file)
-    with pytest.raises(DefinitionChanged, match=r"has 3 partitions now, .* divided among 2"):
+    with pytest.raises(DefinitionChanged, match=message):
         second.start()
     second.partitions.stop()
 
