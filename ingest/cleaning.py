@@ -29,6 +29,7 @@ from ingest.fields import (
     Unreadable,
     layout_of,
     new_name,
+    split,
     written,
 )
 
@@ -216,8 +217,18 @@ def _value_of(stream: Stream, name: str) -> Callable[[bytes], Any]:
     layout = layout_of(stream)
     assert layout
 
+    order = written(stream)
+
+    def pieces_of(text: str) -> Pieces:
+        if not isinstance(format_, Delimited):
+            return layout.read(text)
+        pieces = split(format_, text)  # there may be unknown ones behind the columns
+        if len(pieces) < len(order):
+            raise Unreadable
+        return dict(zip(order, pieces, strict=False))
+
     def of_text(raw: bytes) -> Any:
-        piece = layout.read(raw.decode()).get(name)
+        piece = pieces_of(raw.decode()).get(name)
         return None if piece is None else layout.value(piece)
 
     return of_text

@@ -232,7 +232,7 @@ def _record(format_: Delimited, fields: int) -> re.Pattern[str]:
     return re.compile(re.escape(format_.separator).join([_field(format_)] * fields))
 
 
-def _split(format_: Delimited, text: str) -> list[str]:
+def split(format_: Delimited, text: str) -> list[str]:
     """Find the fields, however many; or raise Unreadable."""
     if not format_.quote or format_.quote not in text:
         return text.split(format_.separator)
@@ -283,7 +283,7 @@ class FixedLayout(Layout):
 def header(format_: Delimited, run: Run) -> tuple[str, ...]:
     """Read the names in the first line of a file."""
     try:
-        pieces = _split(format_, run.raws[0].decode())
+        pieces = split(format_, run.raws[0].decode())
     except (Unreadable, UnicodeDecodeError):
         pieces = []
     names = [_unquoted(format_.quote, piece).strip(" ") for piece in pieces]

@@ -256,6 +256,12 @@ def test_a_key_is_the_text_of_the_decoded_value(format_: Format, raw: bytes) -> 
         assert key(b"\xff\xff") is None
 
 
+@pytest.mark.parametrize("raw", [b"7,x,1.5,more,", b"7,'x',1.5,'a,b'"])
+def test_a_key_is_found_in_a_line_with_unknown_fields_too(raw: bytes) -> None:
+    for name, value in [("id", "7"), ("name", "x"), ("value", "1.5")]:
+        assert key_of(stream(Delimited(",", quote="'"), route=name))(raw) == value
+
+
 def test_a_key_that_does_not_decode_is_none() -> None:
     cases: list[tuple[Format, bytes]] = [
         (Json(), b'{"id": "7"}'), (Json(), b'{"id": true}'), (Json(), b"{}"),
