@@ -33,9 +33,6 @@ from ingest.security import spark_options
 
 log = logging.getLogger(__name__)
 
-EARLIEST = -2
-"""What Spark calls the beginning of a partition."""
-
 LOOK_EVERY_S = 5
 """How soon it is noticed, while nothing comes, that a topic was deleted and made again, or that the
 log has gone on without a record.
@@ -71,7 +68,7 @@ class Batcher:
     def start(
         self, topic: topics.Topic, positions: Mapping[int, int], take: Take, scratch: Path
     ) -> None:
-        """Start reading `topic` at `positions` (partitions without one: from the beginning)."""
+        """Start reading `topic` at `positions` (partitions without one: at the offset 0)."""
         refuse_lost(topic, positions)
         self._watched = topics.Watched(self._config.broker, topic, SystemClock())
         self._next = dict(positions)
@@ -82,9 +79,8 @@ class Batcher:
         self._begin(topic.partitions)
 
     def _read(self, topic: str, partitions: Collection[int], scratch: Path) -> None:
-        starting = {
-            str(p): offset_of(self._next[p]) if p in self._next else EARLIEST for p in partitions
-        }
+        # Not at the "earliest": what is deleted until Spark reads would be passed over in silence.
+        starting = {str(p): offset_of(self._next.get(p, 0)) for p in partitions}
         self._session.sparkContext.setLocalProperty("spark.scheduler.pool", topic)
         records = (
             self._session.readStream.format("kafka")

@@ -1,6 +1,8 @@
 """Ingest in spite of everything: what would be lost, counted twice, or stop for no reason."""
 
+import json
 from pathlib import Path
+from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 import pytest
@@ -140,6 +142,19 @@ def test_what_is_deleted_before_the_first_batch_of_a_partition_is_missed(
     for partitions in ({0: range(7, 9), 1: range(9)}, {0: range(5, 9), 1: range(3, 9)}):
         with pytest.raises(HeadraceError, match="were deleted before they were read"):
             refuse_lost(Topic("f.s", "id", partitions), positions)
+
+
+def test_reading_begins_where_the_log_did_and_not_where_it_does_by_then(tmp_path: Path) -> None:
+    spark = MagicMock()
+    reader = spark.readStream.format.return_value.options.return_value
+    reader.option.return_value = reader
+    batcher = Batcher(spark, stream(), config.load(environment={}).config)
+    batcher._next = {1: place_of(7, 3)}
+    with patch("ingest.batcher.decoded"):
+        batcher._read("t", [0, 1], tmp_path)
+    options = {call.args[0]: call.args[1] for call in reader.option.call_args_list}
+    # At its "earliest" (-2), Spark would pass over what was deleted since somebody looked.
+    assert json.loads(options["startingOffsets"]) == {"t": {"0": 0, "1": 7}}
 
 
 def test_an_engine_that_never_took_a_tuple_misses_those_that_were_deleted(
