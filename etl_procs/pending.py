@@ -5,8 +5,19 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from etl_procs.batch import ARRIVAL, PARTITION, PLACE, VALUE, Batch, Position, table_of
+from etl_procs.batch import (
+    ARRIVAL,
+    INDEX_BITS,
+    LAST,
+    PARTITION,
+    PLACE,
+    VALUE,
+    Batch,
+    Position,
+    table_of,
+)
 from etl_procs.columns import Column, Columns, Type
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged
@@ -26,6 +37,9 @@ Key = tuple[str, int]
 
 ORIGIN = pa.schema([(name, ARRIVAL.field(name).type) for name in (PARTITION, PLACE, VALUE)])
 """Where a tuple came from; all of it is null for one that a procedure made."""
+
+OFFSET_BEFORE = "_offset"
+"""What stood in place of the place before there were frames."""
 
 
 def add(connection: sqlite3.Connection, dataflow: str, batches: Iterable[Batch]) -> None:
@@ -65,6 +79,16 @@ def from_bytes(stream: Stream, batch: int, data: bytes) -> Batch:
     table = arrow.from_bytes(data)
     tuples = table.drop_columns(ORIGIN.names)
     return Batch(stream, batch, table=tuples, origin=partial(_position, table.select(ORIGIN.names)))
+
+
+def placed(data: bytes) -> bytes:
+    """Bring a batch over that was written before there were frames, and named offsets."""
+    table = arrow.from_bytes(data)
+    at = table.schema.get_field_index(OFFSET_BEFORE)
+    if at < 0:
+        return data
+    places = pc.bit_wise_or(pc.shift_left(table.column(at), INDEX_BITS), LAST)
+    return arrow.to_bytes(table.set_column(at, ORIGIN.field(PLACE), places))
 
 
 def check_fits(stream: Stream, batch: int, data: bytes) -> None:

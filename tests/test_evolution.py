@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from flows import offsets, punctuation, undecoded
 from trial import Trial, dump, named, nothing, pass_on
@@ -21,6 +22,7 @@ from etl_procs import (
 from etl_procs.core import core_path
 from etl_procs.errors import DefinitionChanged
 from etl_procs.rules import Extent
+from headrace import arrow
 from headrace.errors import DefinitionError, Refused
 
 N = "n INTEGER NOT NULL"
@@ -440,3 +442,42 @@ def test_a_core_from_before_there_were_frames_goes_on_where_it_was(open_with: Op
         assert offsets(again.core.positions(flow.streams["numbers"])) == {0: 7, 1: 9}
         assert [(letter.offset, letter.index) for letter in again.letters()] == [(0, None)]
         again.close()
+
+
+WITHOUT_PLACES = """\
+ALTER TABLE headrace_positions DROP COLUMN next_index;
+ALTER TABLE headrace_positions DROP COLUMN finished;
+ALTER TABLE headrace_dead_letters DROP COLUMN "index"
+"""
+
+
+def make_old(trial: Trial) -> None:
+    """Make of a core, which is closed, what it was before there were frames."""
+    trial.close()
+    with closing(sqlite3.connect(trial.path)) as connection:
+        for table in ("headrace_pending", "headrace_dead_letters"):
+            (data,) = connection.execute(f"SELECT max(data) FROM {table}").fetchone()  # noqa: S608
+            if data is not None:
+                batch = arrow.from_bytes(data)
+                offset = pa.array([7, None], pa.int64())  # the second one was made here
+                old = arrow.to_bytes(batch.set_column(1, "_offset", offset))
+                connection.execute(f"UPDATE {table} SET data = ?", [old])  # noqa: S608
+        connection.executescript(WITHOUT_PLACES)
+
+
+def test_batches_from_before_there_were_frames_are_taken_and_shown_and_run_again(
+    open_with: Open,
+) -> None:
+    trial = open_with(Steps("one", "two"))
+    stop_amid_a_round(trial)
+    make_old(trial)
+    trial.reopen(Steps("one"))
+    make_old(trial)
+    both = Steps("one", "two")
+    trial.reopen(both)
+    (letter,) = trial.letters()
+    assert [row["_index"] for row in letter.rows()] == [None, None]
+    assert [(row["_offset"], row["n"]) for row in letter.rows()] == [(7, 1), (None, 1)]
+    ask(trial, letter.id)
+    trial.core.drain()
+    assert both.ran == [("one", 2, 0), ("two", 2, 2)]
