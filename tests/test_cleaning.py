@@ -102,9 +102,9 @@ def test_where_sees_the_values_and_leaves_tuples_out() -> None:
         seen.append(dict(fields))
         return bool(fields["name"] != "no")
 
-    raws = [b'{"name":"no","v":1.5}', b'{"name":"yes","v":1}', b""]
+    raws = [b'{"name":"no","v":1.50}', b'{"name":"yes","v":1}', b""]
     assert cleaned(raws, Clean(where=where)) == [b"", raws[1], b""]
-    assert [str(fields["v"]) for fields in seen] == ["1.5", "1"]
+    assert [str(fields["v"]) for fields in seen] == ["1.50", "1"]
     seen.clear()
     assert cleaned([b"1,no,", b"2,,3", b"x"], Clean(where=where), Delimited(",")) == [
         b"", b"2,,3", b"x\xff",
@@ -113,6 +113,8 @@ def test_where_sees_the_values_and_leaves_tuples_out() -> None:
         {"id": "1", "name": "no", "value": None}, {"id": "2", "name": None, "value": "3"},
     ]  # fmt: skip
     assert cleaned([b" 1no  5"], Clean(where=where), FixedWidth(2, 4, 1)) == [b""]
+    cleaned([b"1,,"], Clean(where=where), Delimited(",", null=None))
+    assert seen[-1]["name"] == ""
     with pytest.raises(HeadraceError, match=r"`where` cannot say .* KeyError"):
         cleaned([b"{}"], Clean(where=where))
 
@@ -146,9 +148,17 @@ def test_quoted_fields_stay_as_they_are_written() -> None:
     ]  # fmt: skip
 
 
-def test_a_dropped_field_is_null() -> None:
-    assert cleaned([b"1,a,2"], Clean(drop=("name",)), Delimited(",")) == [b"1,,2"]
-    assert cleaned([b" 1abc2"], Clean(drop=("name",)), FixedWidth(2, 3, 1)) == [b" 1   2"]
+@pytest.mark.parametrize("clean", [Clean(drop=("name",)), Clean(keep=("id", "value"))], ids=str)
+def test_a_field_that_is_left_out_is_null(clean: Clean) -> None:
+    assert cleaned([b"1,a,2"], clean, Delimited(",")) == [b"1,,2"]
+    assert cleaned([b" 1abc2"], clean, FixedWidth(2, 3, 1)) == [b" 1   2"]
+
+
+def test_a_column_that_the_wire_fills_is_no_field_of_the_source() -> None:
+    timed = stream(Delimited(",", header=True), time="id")
+    assert Cleaner(timed, ("value", "name")).clean([b"2,a"]) == [b"a,2"]
+    keeps_more = stream(Delimited(",", header=True), unknown="name")
+    assert Cleaner(keeps_more, ("more", "value", "id")).clean([b"m,2,1"]) == [b"1,2,m"]
 
 
 def test_a_mean_is_that_of_the_last_values_of_its_group() -> None:
@@ -168,6 +178,27 @@ def test_what_has_not_changed_enough_is_left_out() -> None:
     clean = Clean(smooth=(Changed("value", least=0.5),))
     raws = [b"1,,1", b"2,,1.4", b"3,,1.5", b"4,,", b"5,,1.1", b"6,,1"]
     assert cleaned(raws, clean, Delimited(",")) == [raws[0], b"", raws[2], raws[3], b"", raws[5]]
+    by_name = Clean(smooth=(Changed("value", least=1, by="name"),))
+    raws = [b"1,a,1", b"2,b,5", b"3,a,1.9", b"4,b,4", b"5,a,2"]
+    assert cleaned(raws, by_name, Delimited(",")) == [raws[0], raws[1], b"", raws[3], raws[4]]
+
+
+def test_smoothing_goes_by_what_is_wanted_and_in_its_order() -> None:
+    last = Mean("value", last=2)
+    wanted = Clean(where=lambda fields: fields["name"] != "no", smooth=(last,))
+    assert cleaned([b"1,,1", b"2,no,9", b"3,,3"], wanted, Delimited(",")) == [
+        b"1,,1.0", b"", b"3,,2.0",
+    ]  # fmt: skip
+    twice = Clean(smooth=(last, Changed("value", least=2)))
+    assert cleaned([b"1,,0", b"2,,2", b"3,,4"], twice, Delimited(",")) == [
+        b"1,,0.0", b"", b"3,,3.0",
+    ]  # fmt: skip
+
+
+def test_a_mean_is_that_of_its_own_column() -> None:
+    wire = Wire(Delimited(","), clean=Clean(smooth=(Mean("b", last=2),)))
+    two = Dataflow("cleaning").stream("s", "a REAL, b REAL", batches=by_count(1), wire=wire)
+    assert Cleaner(two).clean([b"1,2", b"3,4"]) == [b"1,2.0", b"3,3.0"]
 
 
 REFUSED: dict[str, Callable[[], object]] = {

@@ -18,6 +18,7 @@ from etl_procs import (
     by_interval,
     by_punctuation,
     delimited,
+    fixed_width,
     last_tuples,
     loader,
     xml,
@@ -276,6 +277,10 @@ def record(type_: object, name: str = "n") -> str:
 
 
 WIRES: dict[str, Callable[[], object]] = {
+    "the separator is ''": lambda: delimited(""),
+    "the quote is 'é'": lambda: delimited(";", quote="é"),
+    "quote ';' cannot be told": lambda: delimited(";", quote=";"),
+    r"the widths are \(0,\)": lambda: fixed_width(0),
     "null is 3": lambda: delimited(";", null=3),  # type: ignore[arg-type]
     "null is 'a;b'": lambda: delimited(";", null="a;b"),
     "xml: 3 is no path": lambda: xml(3),  # type: ignore[arg-type]
@@ -286,6 +291,11 @@ WIRES: dict[str, Callable[[], object]] = {
     "route is -1": lambda: declared(Wire(route=-1)),
     "route is 2": lambda: declared(Wire(route=2, partitions=2)),
     "route is True": lambda: declared(Wire(route=True)),
+    "keeps unknown fields in n, which is no TEXT": lambda: declared(Wire(unknown="n")),
+    "time of the header in m, which is no INTEGER": lambda: declared(Wire(time="m")),
+    "is routed by m, which is no column": lambda: declared(Wire(route="m")),
+    "has 1 columns, and 2 widths": lambda: declared(fixed_width(1, -1, 1)),
+    "has paths for m, which are no columns": lambda: declared(xml("r", m="@m")),
     "clean is {}": lambda: declared(Wire(clean={})),  # type: ignore[arg-type]
     "partitions is '2'": lambda: declared(Wire(partitions="2")),  # type: ignore[arg-type]
     "partitions is 2.5": lambda: declared(Wire(partitions=2.5)),  # type: ignore[arg-type]

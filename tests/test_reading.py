@@ -102,6 +102,9 @@ def test_a_quoted_field_holds_line_ends_and_one_that_is_never_closed_goes_to_the
     tmp_path: Path, text: bytes
 ) -> None:
     assert tuples(read(file(tmp_path, text), QUOTED)) == RECORDS[text]
+    other = [raw.replace(b'"', b"'") for raw in RECORDS[text]]
+    path = file(tmp_path, text.replace(b'"', b"'"))
+    assert tuples(read(path, Delimited(",", quote="'"))) == other
 
 
 def records_by_hand(text: bytes, separator: bytes, quote: bytes) -> list[bytes]:
