@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from zlib import crc32
 
 import pytest
 from alone import Alone
@@ -23,7 +25,8 @@ NO_WAREHOUSE = "postgresql://nobody@127.0.0.1:1/nothing"
 MORE = """
 texts = flow.stream("texts", "n INTEGER, k TEXT", batches=by_count(10), wire=Wire(
     delimited(",", quote='"'), route="k"))
-wide = flow.stream("wide", "n INTEGER, k TEXT", batches=by_count(10), wire=Wire(fixed_width(3, 3)))
+wide = flow.stream("wide", "n INTEGER, k TEXT", batches=by_count(10), wire=Wire(
+    fixed_width(3, 3), route="k", partitions=5))
 trees = flow.stream("trees", "n INTEGER, k TEXT", batches=by_count(10), wire=Wire(xml("r")))
 data = flow.stream("data", "n INTEGER", batches=by_count(10), wire=Wire(avro(
     '{"type": "record", "name": "r", "fields": [{"name": "n", "type": "long"}]}')))
@@ -168,6 +171,7 @@ def test_streams_of_every_format_take_theirs(
         ('{"n": 1}', {"query": "?seq=1"}, 422),
         ('{"n": 1}', {"query": f"?source={'x' * 1001}&seq=1"}, 422),
         ('{"n": 1}', {"query": "?source=me&seq=-1"}, 422),
+        ('{"n": 1}', {"Headrace_Source": "me", "Headrace_Seq": "-1"}, 422),
         ('[{"n": 1}, {"n": 2}]', {"query": f"?source=me&seq={2**63 - 1}"}, 422),
         ('{"n": 1}', {"key": "Bearer guessed"}, 401),
     ],
@@ -178,6 +182,21 @@ def test_what_cannot_be_taken_is_refused_whole(
     reply = post(client, at, body, **more)
     assert reply.status == status, reply.body
     assert reply.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(("stream", "body", "partitions"), [
+    ("texts", "1,{}", 7),
+    ("wide", "  1{}", 5),
+])  # fmt: skip
+def test_a_posted_tuple_goes_where_its_key_does_of_the_partitions_that_are_declared(
+    at: Place, stream: str, body: str, partitions: int
+) -> None:
+    tuples = [body.format(key) for key in "abcdefgh"]
+    with posting_to(at, replace(at.broker, topic_partitions=7)) as client:
+        assert post(client, at, "\n".join(tuples), stream, type_="text/plain").status == 202
+    found = landed(at.bootstrap, f"{at.name}.{stream}")
+    went = {raw: record.partition for record in found for _, raw in record.tuples}
+    assert went == {raw.encode(): crc32(raw[-1:].encode()) % partitions for raw in tuples}
 
 
 def test_a_posted_header_has_no_number(client: Client, at: Place) -> None:

@@ -4,7 +4,9 @@ import gzip
 import io
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from alone import Alone
@@ -99,6 +101,22 @@ def test_source_names_one_file_and_no_more(at: Place, capsys: pytest.CaptureFixt
 def test_partition_is_where_all_of_it_goes(at: Place, partition: int) -> None:
     assert produce(at, at.lines(10), "--partition", partition) == Exit.OK
     assert {r.partition for r in at.landed()} == {partition}
+
+
+@pytest.mark.parametrize(
+    ("wire", "where"),
+    [
+        ("route='k', partitions=5", lambda n: crc32(b"key %d" % (n % 7)) % 5),
+        ("route=13, partitions=17", lambda _: 13),
+    ],
+)
+def test_tuples_go_where_the_wire_says_of_as_many_partitions_as_it_declares(
+    kafka: Alone, tmp_path: Path, wire: str, where: Callable[[int], int]
+) -> None:
+    at = place(tmp_path, f"routed{crc32(wire.encode())}", kafka.address, wire=wire)
+    assert produce(at, at.lines(14)) == Exit.OK
+    went = {raw: r.partition for r in at.landed() for _, raw in r.tuples}
+    assert went == {line(n).encode(): where(n) for n in range(1, 15)}
 
 
 def test_a_partition_that_is_not_there_is_refused(
@@ -295,6 +313,34 @@ def test_cleaning_comes_before_the_wire_and_smoothing_remembers_across_a_resumpt
         assert produce(at, file, "--source", "meter") == Exit.OK
     numbers = [json.loads(raw)["n"] for r in at.landed() for _, raw in r.tuples]
     assert numbers == [2, 8], "4 is too near to the 2 that was sent before"
+
+
+def test_a_header_says_in_what_order_the_fields_of_a_file_are(kafka: Alone, tmp_path: Path) -> None:
+    at = place(tmp_path, "headed", kafka.address, wire='delimited(",", header=True)')
+    file = at.folder / "headed.csv"
+    file.write_text("k,n\na,1\nb,2\n")
+    assert produce(at, file) == Exit.OK
+    assert [each for r in at.landed() for each in r.tuples] == [(1, b"1,a"), (2, b"2,b")]
+
+
+def test_what_grows_is_cleaned_by_its_header_and_by_all_that_was_before(
+    kafka: Alone, tmp_path: Path
+) -> None:
+    wire = 'delimited(",", header=True), clean=Clean(smooth=(Changed("n", least=3),))'
+    at = place(tmp_path, "grows", kafka.address, wire=wire)
+    file = at.folder / "grows.csv"
+    file.write_text("k,n\na,2\n")
+    for more, expected in (("b,4\nc,8\n", [b"2,a"]), ("", [b"2,a", b"8,c"])):
+        process = at.spawn(file, "--follow")
+        try:
+            until(lambda: len(_values(at)) >= len(expected), 60, lambda: "it does not go on")  # noqa: B023
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=30)
+        assert process.returncode == Exit.INTERRUPTED, error
+        assert values(at) == expected, "4 is too near to the 2 that was sent before"
+        with file.open("a") as grown:
+            grown.write(more)
 
 
 def test_the_collector_is_a_library(at: Place) -> None:
