@@ -14,10 +14,15 @@ from collecting import Place, line, place
 from flows import HeldClock
 from waiting import until
 
-from headrace.cli import main
+from etl_procs import loader
+from etl_procs.core import Core, core_path
+from headrace.cli import lags, main
 from headrace.cli.progress import Progress
 from headrace.cli.progress import line as progress_line
+from headrace.clock import SystemClock
+from headrace.crash import CrashPoints
 from headrace.errors import Exit, Refused
+from headrace.local.home import Home
 from ingest.bookmarks import Bookmarks
 from ingest.collector import Status, collect, found
 from ingest.runs import START, Bookmark
@@ -170,6 +175,20 @@ def test_what_does_not_go_together_is_refused(
 ) -> None:
     assert produce(at, at.lines(1), *flags) == Exit.REFUSED
     assert message in capsys.readouterr().err
+
+
+def test_wait_does_not_return_before_the_core_has_taken_them(
+    at: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lags, "STUCK_S", 0.5)
+    path, settings = core_path(at.config.home), at.config.core
+    Home(at.config.home).create()
+    core = Core(path, settings=settings, clock=SystemClock(), crash=CrashPoints())
+    core.prepare(list(loader.load([at.file]).values()))
+    core.close()
+    assert produce(at, at.lines(1)) == Exit.OK
+    assert produce(at, at.lines(1), "--wait") == Exit.NOT_RUNNING
+    assert "the core has taken nothing more" in capsys.readouterr().err
 
 
 def test_a_directory_is_followed_with_files_that_grow_and_files_that_come(at: Place) -> None:

@@ -138,6 +138,10 @@ def test_an_interval_ends_when_every_partition_has_brought_a_later_event_time() 
     assert cut.positions == [{0: 2, 1: 2}]
 
 
+def test_an_interval_is_as_long_as_is_declared() -> None:
+    assert Bench(by_interval("at", 7)).add("0 6 7 13 14").names() == ["0:0 0:1", "0:2 0:3"]
+
+
 def test_intervals_without_a_tuple_cost_nothing() -> None:
     cuts = Bench(by_interval("at", 10)).add(f"-11 -10 {10**15} {10**15 + 10}").cuts()
     assert [(cut.id, cut.epoch) for cut in cuts] == [(1, -2), (2, -1), (3, 10**14)]

@@ -338,3 +338,9 @@ def test_a_schema_of_which_some_data_fit_is_taken() -> None:
     Dataflow("f").stream(
         "s", "kind TEXT NOT NULL, absent TEXT", batches=by_count(1), wire=avro(schema)
     )
+
+
+def test_a_column_that_the_wire_fills_needs_no_width() -> None:
+    wire = Wire(fixed_width(3), time="at_ms", unknown="more")
+    columns = "n INTEGER, more TEXT, at_ms INTEGER NOT NULL"
+    Dataflow("f").stream("s", columns, batches=by_count(1), wire=wire)
