@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from kafka.errors import IllegalStateError, KafkaError
 
@@ -38,12 +38,8 @@ TELL_EVERY_S = 5.0
 Place = TypeVar("Place")
 Answer = TypeVar("Answer")
 
-
-class Connect(Protocol):
-    """Makes a producer; raises KafkaError when the broker is away."""
-
-    def __call__(self) -> Producer:
-        """Make it."""
+Connect = Callable[[], Producer]
+"""Makes a producer; raises KafkaError when the broker is away."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,12 +78,8 @@ class Sender(Generic[Place]):
         self._heard = self._told = self._clock.monotonic()
         self._is_away = False
         self._safe: dict[str, Place] = {}
-        self._tuples = 0
-
-    @property
-    def acknowledged(self) -> int:
+        self.acknowledged = 0
         """How many tuples are in the topic for good."""
-        return self._tuples
 
     def take_safe(self) -> dict[str, Place]:
         """Tell, once, up to which place all of a source is acknowledged, where that is news."""
@@ -173,7 +165,7 @@ class Sender(Generic[Place]):
         while self._portions and not self._portions[0].waiting:
             done = self._portions.popleft()
             self._bytes -= done.size
-            self._tuples += done.tuples
+            self.acknowledged += done.tuples
             if done.source:
                 self._safe[done.source] = done.place
 
