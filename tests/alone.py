@@ -113,9 +113,10 @@ class Alone:
         self.stop()
 
 
-def data_folder(path: Path) -> Config:
-    """Make a data folder, and give the configuration that names it."""
-    loaded = config.load({"home": str(path)}, environment={}).config
+def data_folder(path: Path, **more: str) -> Config:
+    """Make a data folder, and give the configuration that names it; more keys as in api__port."""
+    settings = {key.replace("__", "."): value for key, value in more.items()}
+    loaded = config.load({"home": str(path), **settings}, environment={}).config
     Home(loaded.home).create()
     return loaded
 
@@ -132,7 +133,7 @@ def a_broker(loaded: Config) -> Alone:
         controller_port=at["controller"],
         java=java.find(config.child_environment({})).program,
         classpath=jars.broker_classpath(loaded),
-        probe=partial(topics.probe, Broker(bootstrap=f"{LOOPBACK}:{at['broker']}")),
+        probe=partial(topics.probe, Broker(bootstrap=f"{loaded.broker.host}:{at['broker']}")),
     )
     return Alone(part, loaded)
 

@@ -23,7 +23,8 @@ from ingest import topics
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    return data_folder(tmp_path_factory.mktemp("spaces and é: a path like any") / "home")
+    path = tmp_path_factory.mktemp("spaces and é: a path like any") / "home"
+    return data_folder(path, broker__host="127.0.0.2", broker__memory_mb="300")
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,17 @@ def test_the_broker_keeps_what_it_confirmed_when_it_is_killed(kafka: Alone) -> N
     consumer.seek_to_beginning()
     assert next(consumer).value == b"forty-two"
     consumer.close()
+
+
+def test_the_broker_listens_where_it_is_told_and_has_the_memory_that_it_is_given(
+    kafka: Alone,
+) -> None:
+    host, _, port = kafka.address.partition(":")
+    assert host == "127.0.0.2"
+    topics.probe(Broker(bootstrap=kafka.address))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((LOOPBACK, int(port)))
+    assert b"-Xmx300m" in Path(f"/proc/{kafka.pid}/cmdline").read_bytes()
 
 
 def test_the_broker_goes_back_to_the_address_it_had(kafka: Alone) -> None:

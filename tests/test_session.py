@@ -1,4 +1,4 @@
-"""Spark's session: what becomes of it where its memory ends."""
+"""Spark's session: whose settings it has, and what becomes of it where its memory ends."""
 
 import subprocess
 import sys
@@ -14,6 +14,48 @@ engine = config.load(settings, environment={}).config.engine
 spark = session.start(engine, jars=[], scratch=Path(sys.argv[1]))
 spark.sparkContext._jvm.java.nio.ByteBuffer.allocate(2**30)
 """
+
+SHOWS = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from pyspark.sql.pandas.functions import arrow_udf
+from headrace import config
+from ingest import session
+scratch, python = map(Path, sys.argv[1:])
+settings = {
+    "engine.master": "local[3]",
+    "engine.driver_host": "127.0.0.2",
+    "engine.memory_mb": "600",
+    "engine.executor_memory_mb": "700",
+    "engine.executor_python": str(python),
+}
+engine = config.load(settings, environment={}).config.engine
+spark = session.start(engine, jars=[], scratch=scratch)
+
+def same(values: pa.Array) -> pa.Array:
+    return values
+
+assert spark.range(1).select(arrow_udf(same, "bigint")("id")).collect() == [(0,)]
+has = spark.sparkContext.getConf()
+for name in ("master", "driver.host", "driver.memory", "executor.memory"):
+    print(has.get(f"spark.{name}"))
+"""
+
+
+def test_a_session_has_the_settings_of_the_engine(tmp_path: Path) -> None:
+    python, ran = tmp_path / "python", tmp_path / "ran"
+    python.write_text(f'#!/bin/sh\ntouch "{ran}"\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o700)
+    shown = subprocess.run(
+        [sys.executable, "-c", SHOWS, str(tmp_path), str(python)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert shown.stdout.split() == ["local[3]", "127.0.0.2", "600m", "700m"], shown.stderr
+    assert ran.exists(), "executors run another Python"
 
 
 def test_a_jvm_that_is_out_of_memory_ends_and_does_not_wait_for_ever(tmp_path: Path) -> None:

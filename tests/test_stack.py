@@ -18,7 +18,7 @@ from waiting import until
 
 from headrace import config
 from headrace.cli import parts
-from headrace.errors import Exit
+from headrace.errors import ConfigError, Exit
 from headrace.local import lock, logs, state
 from headrace.local.home import Home
 from headrace.local.state import State
@@ -293,6 +293,20 @@ def test_every_setting_reaches_the_children(tmp_path: Path) -> None:
     assert engine == given
     assert api == replace(given, api=replace(given.api, port=api.api.port))
     assert api.api.port
+
+
+def test_a_local_broker_is_at_the_address_that_is_configured(tmp_path: Path) -> None:
+    asked = {"home": str(tmp_path / "home"), "broker.host": "127.0.0.2", "broker.port": "20321"}
+    given = config.load(asked, environment={}).config
+    Home(given.home).create()
+    machine = parts.Machine(java=Path("java"), broker_classpath="")
+    broker, *_, engine, _api = parts.wire(given, machine).parts
+    assert broker.address == "127.0.0.2:20321"
+    told = config.load(environment=engine.environment).config
+    assert told.broker.bootstrap == "127.0.0.2:20321"
+    nowhere = replace(given, broker=replace(given.broker, host="0.0.0.0"))  # noqa: S104
+    with pytest.raises(ConfigError, match="a broker tells its clients that address"):
+        parts.wire(nowhere, machine)
 
 
 def test_a_configured_port_that_is_taken_stops_up_before_anything_is_started(fresh: Stack) -> None:
