@@ -147,7 +147,7 @@ def _mean(smooth: Mean) -> Smoother:
         if value is not None:
             last = lasts.setdefault(_group(smooth.by, layout, pieces), deque(maxlen=smooth.last))
             last.append(value)
-            pieces[smooth.column] = layout.number(fsum(each / len(last) for each in last))
+            pieces[smooth.column] = repr(fsum(each / len(last) for each in last))
         return True
 
     return smoothed
@@ -214,7 +214,7 @@ def _value_of(stream: Stream, name: str) -> Callable[[bytes], Any]:
     if isinstance(format_, Avro):
         schema = parsed(json.loads(format_.schema))
         return lambda raw: _of_datum(schema, raw).get(name)
-    layout = layout_of(stream)
+    layout = layout_of(stream, (), Clean())
     assert layout
 
     order = written(stream)

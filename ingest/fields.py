@@ -19,8 +19,6 @@ from ingest.runs import Run
 Pieces = dict[str, str]
 """Name -> the piece of the text that the field is; renamed, and only what is kept."""
 
-AS_IT_IS = Clean()
-
 SPACE = re.compile(r"[ \t\r\n]*")
 DIGITS_MAX = 4_300
 """Python refuses to make an int of more."""
@@ -51,10 +49,6 @@ class Layout(ABC):
     def rewritten(self, text: str) -> str:
         """Write what is read."""
         return self.write(self.read(text))
-
-    def number(self, value: float) -> str:
-        """Make the piece of a number."""
-        return repr(value)
 
 
 def written(stream: Stream) -> list[str]:
@@ -89,7 +83,7 @@ def new_name(clean: Clean, name: str) -> str | None:
 class JsonLayout(Layout):
     """A JSON object: names and values stay as they are written, and in their order."""
 
-    def __init__(self, clean: Clean = AS_IT_IS) -> None:
+    def __init__(self, clean: Clean) -> None:
         self._clean = clean
         self.changes = bool(clean.rename or clean.keep or clean.drop)
         self._decoder = json.JSONDecoder(
@@ -158,11 +152,7 @@ class DelimitedLayout(Layout):
     """Fields with a separator between them, of these names; written in the order of `order`."""
 
     def __init__(
-        self,
-        format_: Delimited,
-        names: Sequence[str],
-        order: Sequence[str],
-        clean: Clean = AS_IT_IS,
+        self, format_: Delimited, names: Sequence[str], order: Sequence[str], clean: Clean
     ) -> None:
         self._separator, self._quote, self._null = format_.separator, format_.quote, format_.null
         self._count, self._order = len(names), order
@@ -250,7 +240,7 @@ def split(format_: Delimited, text: str) -> list[str]:
 class FixedLayout(Layout):
     """Fields of so many characters each, which are the columns."""
 
-    def __init__(self, format_: FixedWidth, names: Sequence[str], clean: Clean = AS_IT_IS) -> None:
+    def __init__(self, format_: FixedWidth, names: Sequence[str], clean: Clean) -> None:
         self._places: list[tuple[str, int, int]] = []
         self._length, unnamed = 0, iter(names)
         for width in format_.widths:
@@ -275,10 +265,6 @@ class FixedLayout(Layout):
         """Tell the text of a field, None for NULL."""
         return piece.strip(" ") or None
 
-    def number(self, value: float) -> str:
-        """Refuse: a number of its own has no place in a width."""
-        raise AssertionError(value)  # wire.Clean.check has refused it
-
 
 def header(format_: Delimited, run: Run) -> tuple[str, ...]:
     """Read the names in the first line of a file."""
@@ -295,7 +281,7 @@ def header(format_: Delimited, run: Run) -> tuple[str, ...]:
     return tuple(names)
 
 
-def layout_of(stream: Stream, names: Sequence[str] = (), clean: Clean = AS_IT_IS) -> Layout | None:
+def layout_of(stream: Stream, names: Sequence[str], clean: Clean) -> Layout | None:
     """Tell how fields stand in a stream's tuples; None where they are no text of fields.
 
     The source may have them by other `names`; what is written has them as the wire does.
