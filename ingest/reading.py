@@ -84,26 +84,20 @@ class Reader:
         return self.source.named(self._before if is_text else None)
 
     def _read_header(self, format_: Delimited) -> None:
-        seen = bytearray()
-        for run in _scanned(scanner(format_, START, 1), _remembered(self.source, seen)):
-            self.header = fields.header(format_, run)
-            self._begin = Bookmark(1, run.end)
-            break
+        scans, seen = scanner(format_, START, 1), bytearray()
+        first: Run | None = None
+        while first is None and (block := self.source.read()):
+            seen += block
+            if len(seen) > TUPLE_BYTES_MAX:
+                raise HeadraceError(
+                    "its first line is too long to be a header", hint="Mend the file."
+                )
+            first = next(scans.feed(block), None)
+        first = first or next(scans.finish(), None)
+        if first is not None:
+            self.header = fields.header(format_, first)
+            self._begin = Bookmark(1, first.end)
         self.source.unread(bytes(seen))
-
-
-def _scanned(scans: Scanner, blocks: Iterator[bytes]) -> Iterator[Run]:
-    for block in blocks:
-        yield from scans.feed(block)
-    yield from scans.finish()
-
-
-def _remembered(source: Source, seen: bytearray) -> Iterator[bytes]:
-    while block := source.read():
-        seen += block
-        if len(seen) > TUPLE_BYTES_MAX:
-            raise HeadraceError("its first line is too long to be a header", hint="Mend the file.")
-        yield block
 
 
 def scanner(format_: Format, at: Bookmark, tuples_max: int = FRAME_TUPLES) -> Scanner:
