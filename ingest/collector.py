@@ -29,7 +29,7 @@ from ingest.framing import Framing, Record
 from ingest.runs import START, Bookmark
 from ingest.security import client_options
 from ingest.sender import Sender
-from ingest.source import STANDARD_INPUT, about
+from ingest.source import STANDARD_INPUT, Ended, about
 
 OPEN_MAX = 32
 """Whole files that are read in turn. Followed ones are not held open."""
@@ -305,7 +305,8 @@ class Collector:
         if len(self._failures) == self.status.sources == 1 or self._follow:
             return self._failures[0]
         said = "\n".join(f"  {error.what}\n    {error.hint}" for error in self._failures)
-        return HeadraceError(
+        is_ended = any(isinstance(error, Ended) for error in self._failures)
+        return (Ended if is_ended else HeadraceError)(
             f"{len(self._failures)} of {self.status.sources} files were not sent, or not whole:\n"
             f"{said}",
             hint="The others were sent.",

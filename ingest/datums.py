@@ -15,7 +15,7 @@ from etl_procs.schema import parsed
 from etl_procs.wire import Avro
 from headrace.errors import HeadraceError
 from ingest.runs import Bookmark, Found, Run, kept, portioned
-from ingest.source import Source
+from ingest.source import Damaged, Source
 
 BLOCK_BYTES_MAX = 64 * 2**20
 
@@ -48,7 +48,7 @@ def _found(format_: Avro, source: Source, first: int) -> Iterator[Found]:
     except HeadraceError:
         raise
     except Exception as error:  # the library raises whatever damaged bytes lead it to
-        raise HeadraceError(
+        raise Damaged(
             f"not to be read as the declared schema, or damaged, after its record {count:,} "
             f"(byte {content.tell():,}): {type(error).__name__}: {error}",
             hint="What was whole before it was given. Get the file again, or declare its schema.",

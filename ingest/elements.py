@@ -16,6 +16,7 @@ from etl_procs.wire import Xml
 from headrace.errors import HeadraceError
 from ingest.records import OVERSIZE_BYTES_KEPT, TUPLE_BYTES_MAX
 from ingest.runs import START, Bookmark, Found, Run, Scanner
+from ingest.source import Damaged
 
 DEPTH_MAX = 1_000
 TOKEN_BYTES_MAX = 2 * TUPLE_BYTES_MAX
@@ -93,7 +94,7 @@ class Document(Scanner):
             self._refuse(error or wrong_xml or "")
 
     def _refuse(self, error: str) -> NoReturn:
-        raise HeadraceError(
+        raise Damaged(
             f"the document is damaged or cut off after its record {self.number - 1:,}, near byte "
             f"{self._cutter.fed:,}: {error}",
             hint="What was whole before it was given. Get the document again, or mend it.",

@@ -14,6 +14,7 @@ from ingest.cleaning import Cleaner
 from ingest.following import Follower
 from ingest.reading import Reader
 from ingest.runs import START, Beginning, Bookmark, Run
+from ingest.source import Damaged
 
 SETTLED_S = 3.0
 """What nobody has changed for so long is taken to be complete."""
@@ -72,11 +73,20 @@ class Whole(Feed):
 
     def next(self) -> Run | None:
         """Give the next run, cleaned; None at the end."""
-        for run in self._runs:
-            new = _new(self._cleaner, run, self.at)
-            if new is not None:
-                self.at = Bookmark(run.next, run.end)
-                return new
+        try:
+            for run in self._runs:
+                new = _new(self._cleaner, run, self.at)
+                if new is not None:
+                    self.at = Bookmark(run.next, run.end)
+                    return new
+        except Damaged as error:
+            if not self.name or self.at == START:
+                raise
+            raise Damaged(
+                error.what,
+                hint=f"{error.hint} The mended one: produce FILE --source '{self.name}'. By "
+                "another name, what was given counts again.",
+            ) from error
         self.is_done = True
         return None
 

@@ -30,8 +30,16 @@ STANDARD_INPUT = "-"
 MAGIC_BYTES_MAX = 10
 
 
-class Changed(HeadraceError):
-    """A file is no longer what it was when it was opened, so that nobody can go on in it."""
+class Ended(HeadraceError):
+    """Nobody can go on in a source: what is sent in its place is another one."""
+
+
+class Changed(Ended):
+    """A file is no longer what it was when it was opened."""
+
+
+class Damaged(Ended):
+    """A source is damaged or cut off; what is whole before it was given."""
 
 
 def _with_arrow(codec: str) -> Callable[[Any], Any]:
@@ -191,7 +199,7 @@ class Source:
         except CORRUPT as error:
             self._damage = str(error) or type(error).__name__
         if self._damage and not blocks:
-            raise HeadraceError(
+            raise Damaged(
                 f"{self.path} is damaged or cut off ({self.compression}: {self._damage}) after "
                 f"{self.position:,} bytes of its content",
                 hint="What was whole before it was given. Get the file again.",

@@ -1,9 +1,15 @@
 """Ingest in spite of everything: what would be lost, counted twice, or stop for no reason."""
 
+import gzip
+import hashlib
+import io
 import json
+import re
+import signal
 from pathlib import Path
 from unittest.mock import MagicMock, patch
 
+import fastavro
 import pyarrow as pa
 import pytest
 from alone import Alone
@@ -281,6 +287,69 @@ def test_nobody_is_told_to_go_on_in_a_file_that_is_another_source_now(
     said = capsys.readouterr().err
     assert "grows while it is read" in said
     assert "goes on there" not in said
+
+
+MANY = 5_000
+SCHEMA = {
+    "type": "record",
+    "name": "r",
+    "fields": [{"name": "n", "type": "long"}, {"name": "k", "type": "string"}],
+}
+
+
+def whole(form: str) -> bytes:
+    if form == "avro":
+        made = io.BytesIO()
+        data = [{"n": n, "k": f"key {n}"} for n in range(MANY)]
+        fastavro.writer(made, SCHEMA, data, sync_interval=4_096)
+        return made.getvalue()
+    if form == "xml":
+        rows = "".join(f"<r><n>{n}</n></r>" for n in range(MANY))
+        return f"<d>{rows}</d>".encode()
+    digests = (hashlib.sha256(b"%d" % n).hexdigest() for n in range(MANY))
+    return gzip.compress("".join(f'{{"n": 1, "k": "{d}"}}\n' for d in digests).encode())
+
+
+def numbers(at: Place) -> set[int]:
+    found = set()
+    for record in at.landed():
+        first = int(record.headers["seq"])
+        found |= set(range(first, first + int(record.headers.get("frame", 1))))
+    return found
+
+
+@pytest.mark.parametrize("form", ["gz", "xml", "avro"])
+def test_what_was_cut_off_counts_once_when_it_is_mended_and_sent_by_the_name_that_is_told(
+    kafka: Alone, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    wire = {"gz": "", "xml": 'xml("r")', "avro": f"avro({json.dumps(SCHEMA)!r})"}[form]
+    at = place(tmp_path, f"mended_{form}", kafka.address, wire=wire)
+    path, content = tmp_path / f"f.{form}", whole(form)
+    path.write_bytes(content[: len(content) * 3 // 4])
+    good = at.folder / "good"
+    good.write_bytes(b"")
+    assert main(["produce", "lines", str(path), str(good), *at.flags()]) != Exit.OK
+    said = capsys.readouterr().err
+    assert "goes on there" not in said
+    (name,) = re.findall("--source '(.*?)'", said)
+    assert 0 < len(numbers(at)) < MANY
+    path.write_bytes(content)
+    assert main(["produce", "lines", str(path), "--source", name, *at.flags()]) == Exit.OK
+    assert numbers(at) == set(range(1, MANY + 1))
+    assert {record.headers["source"] for record in at.landed()} == {name}
+
+
+def test_nobody_is_told_to_go_on_in_standard_input_without_a_name(at: Place) -> None:
+    process = at.spawn("-")
+    assert process.stdin
+    process.stdin.write(line(1).encode() + b"\n")
+    process.stdin.flush()
+    until(lambda: at.count() > 0, 60, lambda: "nothing landed")
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == Exit.INTERRUPTED
+    assert b"goes on there" not in error
+    assert b"counts again" in error
 
 
 def test_a_file_that_was_appended_to_is_not_sent_twice(at: Place) -> None:

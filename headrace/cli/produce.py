@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ingest.collector import Status
 
 GOES_ON = "Run the same command again: it goes on there."
+NAMELESS = (
+    "Standard input without --source cannot be gone on in: what of it is sent again counts again."
+)
 
 
 def run_produce(context: Context) -> int:
@@ -24,7 +27,7 @@ def run_produce(context: Context) -> int:
     from etl_procs import loader
     from headrace.cli.lags import until_taken
     from ingest.collector import Status, collect
-    from ingest.source import Changed
+    from ingest.source import Ended
 
     arguments, config = context.arguments, context.config
     dataflows = loader.load(config.flows)
@@ -32,6 +35,7 @@ def run_produce(context: Context) -> int:
     marks = _marks(arguments, stream)
     files = arguments.files or ([] if marks else ["-"])
     _check(arguments, files)
+    goes_on = NAMELESS if "-" in files and not arguments.source else GOES_ON
     broker = addresses.broker(config)
     Home(config.home).create()
     if "-" in files and sys.stdin.isatty():
@@ -61,7 +65,7 @@ def run_produce(context: Context) -> int:
     except KeyboardInterrupt:
         progress.clear()
         raise Interrupted(
-            f"interrupted: {_counted(status.tuples)} safe in {stream.topic}", hint=GOES_ON
+            f"interrupted: {_counted(status.tuples)} safe in {stream.topic}", hint=goes_on
         ) from None
     except HeadraceError as error:
         progress.clear()
@@ -69,7 +73,7 @@ def run_produce(context: Context) -> int:
             raise
         raise type(error)(
             f"{error.what}\n{_counted(status.tuples)} safe in {stream.topic}",
-            hint=error.hint if isinstance(error, Changed) else f"{error.hint}\n  {GOES_ON}",
+            hint=error.hint if isinstance(error, Ended) else f"{error.hint}\n  {goes_on}",
         ) from error
     return Exit.OK
 
