@@ -39,6 +39,8 @@ INTEGER_MAX = 1_000
 REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half a pair, which JSON can escape and no text has: it does not decode."""
+SHOWN_CHARACTERS = 200
+"""Of the names of a source's fields, in an error."""
 UNREADABLE = b"\xff"
 """Put after a delimited tuple that has not the fields that its source promised, and whose fields
 might be taken for others: no UTF-8 has it, so it does not decode."""
@@ -83,7 +85,7 @@ class Cleaner:
         if not set(fields) & set(in_text):
             raise Refused(
                 f"the source has none of the columns {', '.join(in_text)}: its fields are "
-                f"{', '.join(fields)}",
+                f"{_shown(fields)}",
                 hint="Nothing was sent of it. Is there a header, and does it name these fields?",
             )
         for column in stream.columns.columns:
@@ -92,13 +94,13 @@ class Cleaner:
             if column.required or format_.null is None:
                 raise Refused(
                     f"the source has no field {column.name}, which cannot be NULL: it has "
-                    f"{', '.join(fields)}",
+                    f"{_shown(fields)}",
                     hint="Nothing was sent of it. Name the field by Clean(rename={...}), or mend "
                     "the header.",
                 )
         if len(set(fields)) < len(fields):
             raise Refused(
-                f"the source has a field twice: {', '.join(fields)}",
+                f"the source has a field twice: {_shown(fields)}",
                 hint="Nothing was sent of it. Clean(rename={...}) makes two fields the same.",
             )
 
@@ -129,6 +131,13 @@ class Cleaner:
                 f"`where` cannot say whether {raw[:100]!r} is sent: {text_of(error)}",
                 hint="What is before it was sent. Let it answer for every tuple.",
             ) from error
+
+
+def _shown(names: Sequence[str]) -> str:
+    """Show names that a file gave: the beginning of them, and nothing that drives a terminal."""
+    text = ", ".join(names)
+    more = " ..." if len(text) > SHOWN_CHARACTERS else ""
+    return repr(text[:SHOWN_CHARACTERS])[1:-1] + more
 
 
 Smoother = Callable[[Layout, Pieces], bool]

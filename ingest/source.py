@@ -68,6 +68,8 @@ class Source:
 
     def __init__(self, path: str, raw: Any) -> None:
         self.path = path
+        self.called = called(path)
+        """What errors call it."""
         self.position = 0
         """How much of its (decompressed) bytes was read."""
         self.raw = raw
@@ -200,7 +202,7 @@ class Source:
             self._damage = str(error) or type(error).__name__
         if self._damage and not blocks:
             raise Damaged(
-                f"{self.path} is damaged or cut off ({self.compression}: {self._damage}) after "
+                f"{self.called} is damaged or cut off ({self.compression}: {self._damage}) after "
                 f"{self.position:,} bytes of its content",
                 hint="What was whole before it was given. Get the file again.",
             )
@@ -223,7 +225,7 @@ class Source:
 
     def _refuse_short(self, offset: int) -> NoReturn:
         raise HeadraceError(
-            f"{self.path} has {self.position:,} bytes, and reading is to go on at {offset:,}",
+            f"{self.called} has {self.position:,} bytes, and reading is to go on at {offset:,}",
             hint="It is not the source of this name. Give it another --source.",
         )
 
@@ -231,6 +233,11 @@ class Source:
 def promises_compression(path: str) -> bool:
     """Tell whether the name of a file says that it is compressed."""
     return path.endswith(tuple(ending for _, ending, _ in COMPRESSIONS.values()))
+
+
+def called(path: str) -> str:
+    """Call a source by its path, and `-` by what it means."""
+    return "standard input" if path == STANDARD_INPUT else path
 
 
 def opened(path: str | Path) -> Source:
@@ -258,12 +265,12 @@ def about(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise HeadraceError(
-            f"{path} cannot be sent: {error}", hint="What was sent of it stays."
+            f"{called(path)} cannot be sent: {error}", hint="What was sent of it stays."
         ) from error
     except HeadraceError as error:
-        if path in error.what:
+        if error.what.startswith(called(path)):
             raise
-        raise type(error)(f"{path}: {error.what}", hint=error.hint) from error
+        raise type(error)(f"{called(path)}: {error.what}", hint=error.hint) from error
 
 
 def name_of(path: str, digest: str) -> str:

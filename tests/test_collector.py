@@ -286,6 +286,20 @@ def test_a_bad_file_does_not_stop_the_others_and_is_told_at_the_end(
     assert not [r for r in at.landed() if "finished" in r.headers], "it is not finished"
 
 
+def test_an_error_names_its_source_and_shows_little_of_it_whatever_that_holds(
+    kafka: Alone, tmp_path: Path
+) -> None:
+    at = place(tmp_path, "shown", kafka.address, wire='delimited(",", header=True)')
+    file = tmp_path / "f"
+    content = b"# %b,\x1b[2J,\0,%b\n1,2\n" % (bytes(file), b"x" * 100_000)
+    file.write_bytes(content)
+    for given, called in ((file, str(file)), ("-", "standard input")):
+        _, error = at.spawn(given).communicate(content, timeout=60)
+        assert f"{called}: the source has none of the columns" in error.decode()
+        assert error.replace(b"\n", b"").decode().isprintable()
+        assert len(error) < 1_000
+
+
 def test_where_else_a_source_would_go_on_than_it_was_begun_is_refused(
     at: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
