@@ -341,6 +341,10 @@ def found(paths: Iterable[str], *, may_be_absent: bool = False) -> Iterator[str]
     Of a directory, those right in it whose names do not begin with a dot.
     """
     for path in paths:
+        if not path:
+            raise HeadraceError(
+                "a FILE is the empty text", hint="Nothing was sent of it. This folder is `.`."
+            )
         if path == STANDARD_INPUT:
             yield path
         elif Path(path).is_dir():

@@ -98,8 +98,6 @@ def test_source_names_one_file_and_no_more(at: Place, capsys: pytest.CaptureFixt
     assert [r.headers["source"] for r in at.landed()] == ["me"]
     assert produce(at, file, file, "--source", "me") == Exit.REFUSED
     assert "names one source, and there are 2 files" in capsys.readouterr().err
-    assert produce(at, file, "--source", "x" * 1_001) == Exit.REFUSED
-    assert "more than 1,000 bytes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("partition", [0, 1])
@@ -168,6 +166,8 @@ def test_each_partition_is_told_after_the_files(
         (["--complete", "1"], "is not cut by intervals"),
         (["--follow", "--finished"], "--follow has no end, and --finished comes at the end"),
         (["--follow", "--wait"], "--follow has no end, and --wait comes at the end"),
+        (["--source", ""], "--source is not between 1 and 1,000 bytes"),
+        (["--source", "x" * 1_001], "--source is not between 1 and 1,000 bytes"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -401,6 +401,8 @@ def test_found_gives_the_files_that_paths_name(tmp_path: Path) -> None:
     assert list(found([f"{tmp_path}/*.x"], may_be_absent=True)) == []
     with pytest.raises(Exception, match=r"no file is .*\.x"):
         list(found([f"{tmp_path}/*.x"]))
+    with pytest.raises(Exception, match="a FILE is the empty text"):
+        list(found([""]))
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / ".hidden").write_text("")
     assert list(found([str(tmp_path / "empty")], may_be_absent=True)) == []

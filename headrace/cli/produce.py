@@ -48,7 +48,7 @@ def run_produce(context: Context) -> int:
             files,
             broker=broker,
             follow=arguments.follow,
-            source=arguments.source,
+            source=arguments.source or "",
             partition=arguments.partition,
             marks=[(header, b"%d" % value) for header, value, _ in marks],
             status=status,
@@ -114,15 +114,17 @@ def _check(arguments: argparse.Namespace, files: list[str]) -> None:
         raise Refused(
             f"--follow has no end, and --{ending[0]} comes at the end", hint="Leave one out."
         )
-    if arguments.source and len(files) != 1:
+    if arguments.source is None:
+        return
+    if len(files) != 1:
         raise Refused(
             f"--source {arguments.source} names one source, and there are {len(files)} files",
             hint="Send each by a command of its own, or leave --source out.",
         )
-    if len(arguments.source.encode("utf-8", "replace")) > SOURCE_BYTES_MAX:
+    if not 1 <= len(arguments.source.encode("utf-8", "replace")) <= SOURCE_BYTES_MAX:
         raise Refused(
-            f"--source names a source by more than {SOURCE_BYTES_MAX:,} bytes",
-            hint="Nothing was sent. Give it a shorter name.",
+            f"--source is not between 1 and {SOURCE_BYTES_MAX:,} bytes long",
+            hint="Nothing was sent. Give another name, or leave --source out.",
         )
 
 
@@ -158,7 +160,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--source",
-        default="",
         metavar="NAME",
         help="what the one FILE is called in the topic; standard input has no name without it, and "
         "its repeats are not recognised",
