@@ -128,8 +128,8 @@ def _identity(source: str | None, seq: int | None) -> tuple[str, int]:
         _refuse("source and seq go together: a number says nothing without whose it is")
     if source is None or seq is None:
         return "", 1
-    if not 1 <= len(source.encode()) <= SOURCE_BYTES_MAX:
-        _refuse(f"the source is not between 1 and {SOURCE_BYTES_MAX} bytes long")
+    if not 1 <= len(source.encode()) <= SOURCE_BYTES_MAX or "\0" in source:
+        _refuse(f"the source is not between 1 and {SOURCE_BYTES_MAX} bytes long, or holds a NUL")
     return source, seq
 
 
@@ -199,7 +199,9 @@ def _elements(body: bytes) -> list[bytes]:
             at = _skip(text, at + 1)
         if _skip(text, at + 1) != len(text):
             raise ValueError(f"something follows the array at character {at + 1}")
-    except (ValueError, IndexError, RecursionError) as error:
+    except IndexError:
+        _refuse("the body is no JSON object, and no array of them: it ends too early")
+    except (ValueError, RecursionError) as error:
         _refuse(f"the body is no JSON object, and no array of them: {error}")
     return pieces
 

@@ -170,6 +170,7 @@ def test_streams_of_every_format_take_theirs(
         ('{"n": 1}', {"query": "?source=me"}, 422),
         ('{"n": 1}', {"query": "?seq=1"}, 422),
         ('{"n": 1}', {"query": f"?source={'x' * 1001}&seq=1"}, 422),
+        ('{"n": 1}', {"query": "?source=a%00b&seq=1"}, 422),
         ('{"n": 1}', {"query": "?source=me&seq=-1"}, 422),
         ('{"n": 1}', {"Headrace_Source": "me", "Headrace_Seq": "-1"}, 422),
         ('[{"n": 1}, {"n": 2}]', {"query": f"?source=me&seq={2**63 - 1}"}, 422),
@@ -197,6 +198,13 @@ def test_a_posted_tuple_goes_where_its_key_does_of_the_partitions_that_are_decla
     found = landed(at.bootstrap, f"{at.name}.{stream}")
     went = {raw: record.partition for record in found for _, raw in record.tuples}
     assert went == {raw.encode(): crc32(raw[-1:].encode()) % partitions for raw in tuples}
+
+
+@pytest.mark.parametrize("body", ["", "[", '[{"n": 1}', '[{"n": 1},'])
+def test_a_body_that_is_cut_off_is_said_to_end_too_early(
+    client: Client, at: Place, body: str
+) -> None:
+    assert "it ends too early" in post(client, at, body).document["detail"]
 
 
 def test_a_posted_header_has_no_number(client: Client, at: Place) -> None:
