@@ -145,9 +145,13 @@ class Backlog(ABC):
         lanes = self._lanes.values()
         return min(next((s[0] for s in lane if s[0] > BEFORE_ALL), UNKNOWN) for lane in lanes)
 
-    def since(self) -> float:
-        """Tell when the oldest of what waits was added; infinity if nothing does."""
-        return min((lane[0][2][0].added for lane in self._lanes.values() if lane), default=inf)
+    def since(self, *, tuples: bool = False) -> float:
+        """Tell when the oldest of what waits (of its `tuples`) was added; infinity if none was."""
+        lanes = self._lanes.values()
+        firsts = [
+            next((s[2] for s in lane if s[2][2] > s[2][1] or not tuples), None) for lane in lanes
+        ]
+        return min((piece[0].added for piece in firsts if piece), default=inf)
 
     def held(self, epoch: int) -> list[Piece]:
         """Show what a batch has that is decoded, and leave it there."""

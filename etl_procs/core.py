@@ -207,7 +207,7 @@ class Core:
             return None
         try:
             for flow in self._flows.values():
-                oldest = flow.intake.oldest()
+                oldest = flow.intake.oldest(tuples=True)
                 age = 0.0 if oldest is None else now - oldest
                 repeats = flow.intake.repeats()
                 for stream, tuples in flow.intake.waiting().items():

@@ -167,9 +167,9 @@ class Intake:
         for queue in self._queues:
             queue.move(positions.get(queue.stream.name, {}))
 
-    def oldest(self) -> float | None:
-        """Tell when the oldest record that waits was added."""
-        since = min((queue.since() for queue in self._queues), default=inf)
+    def oldest(self, *, tuples: bool = False) -> float | None:
+        """Tell when the oldest record that waits, or the oldest of the `tuples`, was added."""
+        since = min((queue.since(tuples=tuples) for queue in self._queues), default=inf)
         return None if since == inf else since
 
     def _epoch(self) -> int:

@@ -117,6 +117,14 @@ def test_a_repeated_punctuation_ends_nothing() -> None:
     assert bench.intake.oldest() is None
 
 
+def test_a_mark_that_waits_is_no_tuple_that_is_growing_old() -> None:
+    bench = Bench(by_interval("at", 10)).add("5 |3")
+    assert bench.names() == ["0:0"]
+    assert (bench.intake.oldest(), bench.intake.oldest(tuples=True)) == (100.0, None)
+    bench.wait(7).add("35", first=2)
+    assert (bench.intake.oldest(), bench.intake.oldest(tuples=True)) == (100.0, 107.0)
+
+
 def test_complete_batches_that_wait_for_another_stream_are_counted() -> None:
     bench = Bench(by_count(2), by_punctuation()).add("1 |1 2 |2 3", "b")
     assert max(bench.intake.waiting_batches().values(), default=0) == 2
