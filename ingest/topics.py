@@ -15,7 +15,7 @@ from etl_procs.model import Stream
 from headrace.clock import Clock
 from headrace.config import Broker
 from headrace.errors import HeadraceError, NotRunning, Refused
-from ingest.records import SEPARATOR
+from ingest.records import COMPLETE, SEPARATOR
 from ingest.security import client_options
 
 log = logging.getLogger(__name__)
@@ -195,14 +195,7 @@ def peek(broker: Broker, topic: Topic, offsets: Mapping[int, int]) -> Peek:
     }
     if not waiting:
         return Peek(0, 0, 0)
-    with (
-        translated(broker),
-        closing(
-            KafkaConsumer(
-                **client_options(broker), client_id="headrace", isolation_level="read_committed"
-            )
-        ) as consumer,
-    ):
+    with translated(broker), closing(_consumer(broker)) as consumer:
         consumer.assign(list(waiting))
         for partition, begin in waiting.items():
             consumer.seek(partition, begin)
@@ -210,6 +203,31 @@ def peek(broker: Broker, topic: Topic, offsets: Mapping[int, int]) -> Peek:
     values = [record.value or b"" for some in found.values() for record in some]
     tuples = sum(1 + value.count(SEPARATOR) for value in values)
     return Peek(len(values), tuples, sum(map(len, values)))
+
+
+def tells_time(broker: Broker, name: str, records: Mapping[int, range]) -> bool:
+    """Tell whether none of these records of a topic, by partition, is more than a time that has
+    come.
+    """
+    ends = {TopicPartition(name, p): some for p, some in records.items() if some}
+    if sum(map(len, ends.values())) > PEEK_RECORDS:
+        return False
+    with translated(broker), closing(_consumer(broker)) as consumer:
+        consumer.assign(list(ends))
+        for partition, some in ends.items():
+            consumer.seek(partition, some.start)
+        while any(consumer.position(partition) < some.stop for partition, some in ends.items()):
+            found = consumer.poll(PEEK_TIMEOUT_MS, max_records=PEEK_RECORDS)
+            came = [record for some in found.values() for record in some]
+            if not came or not all(COMPLETE in dict(r.headers) and not r.value for r in came):
+                return False
+    return True
+
+
+def _consumer(broker: Broker) -> KafkaConsumer:
+    return KafkaConsumer(
+        **client_options(broker), client_id="headrace", isolation_level="read_committed"
+    )
 
 
 def _described(client: KafkaAdminClient, name: str) -> Topic:

@@ -21,8 +21,9 @@ from headrace.cli.progress import Progress
 from headrace.cli.progress import line as progress_line
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
-from headrace.errors import Exit, Refused
+from headrace.errors import Exit, NotRunning, Refused
 from headrace.local.home import Home
+from ingest import topics
 from ingest.bookmarks import Bookmarks
 from ingest.collector import Status, collect, found
 from ingest.runs import START, Bookmark
@@ -157,6 +158,26 @@ def test_each_partition_is_told_after_the_files(
     for partition in (0, 1):
         marks = [r.headers for r in at.landed() if r.partition == partition][-2:]
         assert marks == [{header: value}] * 2
+
+
+def test_a_time_that_has_come_is_nothing_to_wait_for_and_a_tuple_is(
+    kafka: Alone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = place(tmp_path, "times", kafka.address, batches="by_interval('n', 10)")
+    for _ in range(2):
+        assert produce(at, at.lines(3), "--complete", 100) == Exit.OK
+    held = topics.held(at.broker, at.stream.topic)
+    flow = loader.load([at.file])[at.name]
+    monkeypatch.setattr(lags, "LOOK_S", 0.0)
+    monkeypatch.setattr(lags, "STUCK_S", 0.0)
+    for marks in (2, 3):
+        done = {p: max(0, some.stop - marks) for p, some in held.items()}
+        monkeypatch.setattr(lags, "_positions", lambda *_, done=done: done)
+        if marks == 2:
+            lags.until_taken(at.config, flow, at.stream, at.broker)
+        else:
+            with pytest.raises(NotRunning, match="has taken nothing more"):
+                lags.until_taken(at.config, flow, at.stream, at.broker)
 
 
 @pytest.mark.parametrize(

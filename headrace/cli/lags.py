@@ -11,6 +11,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.model import Stream
 from etl_procs.partitions import seen_by_all
 from etl_procs.reader import Reader, Snapshot
+from etl_procs.rules import ByInterval
 from headrace.config import Broker, Config
 from headrace.errors import HeadraceError, NotRunning
 from ingest import topics
@@ -18,6 +19,8 @@ from ingest import topics
 # Without any progress for so long, the engine is taken to be away: starting takes it 10 s or so.
 STUCK_S = 60.0
 POLL_S = 0.1
+LOOK_S = 1.0
+"""Without any progress for so long, what is left is looked at."""
 
 T = TypeVar("T")
 
@@ -44,19 +47,32 @@ def rows(config: Config) -> int | None:
 
 
 def until_taken(config: Config, flow: Dataflow, stream: Stream, broker: Broker) -> None:
-    """Return when the core has taken all that is in a stream's topic now."""
+    """Return when the core has taken all that is in a stream's topic now.
+
+    A record that says only what time has come stays before the core's position until an interval
+    that is not over ends: there is nothing in it to take.
+    """
     partitions = topics.held(broker, stream.topic)
-    before, deadline = None, 0.0
+    before, deadline, look = None, 0.0, 0.0
     while True:
         done = _positions(config, flow, stream)
-        if all(done.get(p, held.start) >= held.stop for p, held in partitions.items()):
+        left = {p: range(done.get(p, held.start), held.stop) for p, held in partitions.items()}
+        if not any(left.values()):
             return
+        now = time.monotonic()
         if done != before:
-            before, deadline = done, time.monotonic() + STUCK_S
-        if time.monotonic() > deadline:
+            before, deadline, look = done, now + STUCK_S, now + LOOK_S
+        if now > look:
+            is_there = all(some.start >= partitions[p].start for p, some in left.items())
+            is_timed = isinstance(stream.batches, ByInterval)
+            if is_timed and is_there and topics.tells_time(broker, stream.topic, left):
+                return
+            look = now + LOOK_S
+        if now > deadline:
             raise NotRunning(
                 f"the core has taken nothing more of {stream.topic} for {STUCK_S:.0f} s",
-                hint="The tuples are safe in the topic. Is the engine up? `headrace status` tells.",
+                hint="The tuples are safe in the topic. Is the engine up? `headrace status` tells. "
+                "Is their batch not ended? --finished ends it, if nothing more comes for now.",
             )
         time.sleep(POLL_S)
 
