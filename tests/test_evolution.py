@@ -456,12 +456,12 @@ def make_old(trial: Trial) -> None:
     trial.close()
     with closing(sqlite3.connect(trial.path)) as connection:
         for table in ("headrace_pending", "headrace_dead_letters"):
-            (data,) = connection.execute(f"SELECT max(data) FROM {table}").fetchone()  # noqa: S608
+            (data,) = connection.execute(f"SELECT max(data) FROM {table}").fetchone()
             if data is not None:
                 batch = arrow.from_bytes(data)
                 offset = pa.array([7, None], pa.int64())  # the second one was made here
                 old = arrow.to_bytes(batch.set_column(1, "_offset", offset))
-                connection.execute(f"UPDATE {table} SET data = ?", [old])  # noqa: S608
+                connection.execute(f"UPDATE {table} SET data = ?", [old])
         connection.executescript(WITHOUT_PLACES)
 
 

@@ -197,7 +197,7 @@ def test_a_file_that_begins_like_the_one_it_replaces_does_not_take_its_numbers(
         progress=lambda _: None,
         clock=HeldClock(),  # no second goes by in which bookmarks would be kept
     )
-    with pytest.raises(Sent, match="^$"):
+    with pytest.raises(Sent, match=r"^$"):
         collector.collect([str(folder)], "")
     assert "was replaced by another file" in said[0]
     assert "was written anew before the place where reading is to go on" in said[1]
