@@ -2,6 +2,7 @@
 
 import secrets
 from http import HTTPStatus
+from typing import NoReturn
 
 from fastapi import Depends
 from fastapi.security import HTTPBearer
@@ -41,7 +42,9 @@ class Guard:
             await _unauthorized(scope, receive, send)
         else:
             most = POSTED_BYTES_MAX if scope["path"].startswith(POSTED) else BODY_BYTES_MAX
-            await self._app(scope, _Limited(receive, most), send)
+            length = Headers(scope=scope).get("content-length", "")
+            told = int(length) if length.isdecimal() else 0
+            await self._app(scope, _Limited(receive, most, told), send)
 
     def _shows_key(self, headers: Headers) -> bool:
         scheme, _, shown = headers.get("authorization", "").partition(" ")
@@ -51,21 +54,28 @@ class Guard:
 
 
 class _Limited:
-    """A body is counted while it is read: it may have come without its length."""
+    """A body is not read if it says that it is too long, and counted while it is read: it may have
+    come without its length.
+    """
 
-    def __init__(self, receive: Receive, most: int) -> None:
+    def __init__(self, receive: Receive, most: int, told: int) -> None:
         self._receive = receive
         self._most = self._left = most
+        self._told = told
 
     async def __call__(self) -> Message:
+        if self._told > self._most:
+            self._refuse()
         message = await self._receive()
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            raise HTTPException(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the body is larger than {self._most} bytes",
-            )
+            self._refuse()
         return message
+
+    def _refuse(self) -> NoReturn:
+        raise HTTPException(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {self._most} bytes"
+        )
 
 
 async def _unauthorized(scope: Scope, receive: Receive, send: Send) -> None:

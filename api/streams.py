@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, NoReturn
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -51,6 +51,21 @@ class PostedOut(BaseModel):
     records: list[RecordOut]
 
 
+ABOUT_SOURCE = "Who sends them. With `seq` it makes a repeated post have no further effect."
+ABOUT_SEQ = "The number of the first tuple in its source; the next ones follow."
+
+
+class Sent(BaseModel):
+    """By whom tuples are sent, in the query. Another name there is refused: a slip would leave
+    them without numbers, and a repeat would count.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: str | None = Field(None, description=ABOUT_SOURCE)
+    seq: int | None = Field(None, ge=0, le=SEQ_MAX, description=ABOUT_SEQ)
+
+
 class Streams:
     """The border streams of the loaded dataflows, and how to post into them."""
 
@@ -87,8 +102,6 @@ def router(streams: Streams) -> APIRouter:
     """Make the route."""
     made = APIRouter(prefix="/v1/streams", tags=["streams"], dependencies=KEYED)
     line = Line("posts", at_once=AT_ONCE, waiting_max=WAITING_MAX)
-    about_source = "Who sends them. With `seq` it makes a repeated post have no further effect."
-    about_seq = "The number of the first tuple in its source; the next ones follow."
 
     @made.post(
         "/{dataflow}/{stream}",
@@ -101,10 +114,9 @@ def router(streams: Streams) -> APIRouter:
         request: Request,
         dataflow: str,
         stream: str,
-        source: Annotated[str | None, Query(description=about_source)] = None,
-        seq: Annotated[int | None, Query(ge=0, le=SEQ_MAX, description=about_seq)] = None,
-        headrace_source: Annotated[str | None, Header(description=about_source)] = None,
-        headrace_seq: Annotated[int | None, Header(ge=0, le=SEQ_MAX, description=about_seq)] = None,
+        sent: Annotated[Sent, Query()],
+        headrace_source: Annotated[str | None, Header(description=ABOUT_SOURCE)] = None,
+        headrace_seq: Annotated[int | None, Header(ge=0, le=SEQ_MAX, description=ABOUT_SEQ)] = None,
     ) -> Response:
         """Put tuples into a stream's topic; answered when the broker has them durably.
 
@@ -114,7 +126,8 @@ def router(streams: Streams) -> APIRouter:
         type_ = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         _check_type(found, type_)
         name, number = _identity(
-            headrace_source if source is None else source, headrace_seq if seq is None else seq
+            headrace_source if sent.source is None else sent.source,
+            headrace_seq if sent.seq is None else sent.seq,
         )
         body = await request.body()
         posted = await line.run(partial(streams.post, found, type_, body, name, number))

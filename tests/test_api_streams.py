@@ -171,6 +171,7 @@ def test_streams_of_every_format_take_theirs(
         ('{"n": 1}', {"query": "?seq=1"}, 422),
         ('{"n": 1}', {"query": f"?source={'x' * 1001}&seq=1"}, 422),
         ('{"n": 1}', {"query": "?source=a%00b&seq=1"}, 422),
+        ('{"n": 1}', {"query": "?Source=me&Seq=1"}, 422),
         ('{"n": 1}', {"query": "?source=me&seq=-1"}, 422),
         ('{"n": 1}', {"Headrace_Source": "me", "Headrace_Seq": "-1"}, 422),
         ('[{"n": 1}, {"n": 2}]', {"query": f"?source=me&seq={2**63 - 1}"}, 422),
