@@ -15,7 +15,17 @@ from typing import Any
 from bench.harness import Setup, data_folder
 from bench.machine import machine
 
-NAMES = ("voter", "bank", "windows", "triggers", "recovery", "groups", "partitions", "ingest")
+NAMES = (
+    "voter",
+    "bank",
+    "windows",
+    "triggers",
+    "recovery",
+    "groups",
+    "partitions",
+    "ingest",
+    "migrate",
+)
 """Each is a module of this package, with a `run`, and a docstring whose first line tells what."""
 
 ROUNDS = 5

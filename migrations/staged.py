@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from etl_procs import staging
-from etl_procs.batch import tuples_of
 from etl_procs.columns import Type
 from etl_procs.model import Outlet
 from etl_procs.reader import Snapshot
+from migrations import binary
 from migrations.warehouse import Connection, names, table_of
 
 # Not LIKE, which would bring NOT NULL along: of a deletion, only the key is there.
@@ -26,9 +26,6 @@ CREATE TEMPORARY TABLE {staged} AS
 SELECT {columns}, false AS {deleted} FROM {table} WITH NO DATA"""
 
 COPY: LiteralString = "COPY {table} ({columns}) FROM STDIN (FORMAT BINARY)"
-
-WIRE_TYPES = {Type.INTEGER.arrow: "int8", Type.REAL.arrow: "float8", Type.TEXT.arrow: "text"}
-WIRE_TYPES |= {pa.bool_(): "bool"}
 
 NUMBER = "_number"  # no column of a user's is called so
 
@@ -98,10 +95,11 @@ def _copy(
     statement = sql.SQL(COPY).format(table=into, columns=names(wanted.names))
     rows = 0
     with connection.cursor() as cursor, cursor.copy(statement) as writing:
-        writing.set_types([WIRE_TYPES[column.type] for column in wanted])
+        writing.write(binary.BEGIN)
         for table in tables:
             assert table.schema.equals(schema), table.schema
-            for row in tuples_of(table.select(wanted.names)):
-                writing.write_row(row)
+            for part in binary.encoded(table.select(wanted.names)):
+                writing.write(part)
             rows += table.num_rows
+        writing.write(binary.END)
     return rows
