@@ -9,7 +9,7 @@ is written. After a kill, the same call goes on there, and the core recognises w
 import glob
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -217,7 +217,7 @@ class Collector:
             return
         for given in paths:
             try:
-                coming = list(found([given], may_be_absent=self._follow))
+                coming = found(given, may_be_absent=self._follow)
             except HeadraceError as error:
                 if self._follow:
                     raise
@@ -335,25 +335,29 @@ def _names_several(path: str) -> bool:
     return Path(path).is_dir() or (glob.has_magic(path) and not Path(path).exists())
 
 
-def found(paths: Iterable[str], *, may_be_absent: bool = False) -> Iterator[str]:
-    """Give the files that paths, globs and directories name, those of each in order of name.
+def found(path: str, *, may_be_absent: bool = False) -> list[str]:
+    """Give the files that a path, a glob or a directory names, in order of name.
 
     Of a directory, those right in it whose names do not begin with a dot.
     """
-    for path in paths:
-        if not path:
-            raise HeadraceError(
-                "a FILE is the empty text", hint="Nothing was sent of it. This folder is `.`."
-            )
-        if path == STANDARD_INPUT:
-            yield path
-        elif Path(path).is_dir():
-            yield from _some(path, _inside(Path(path).absolute()), may_be_absent)
-        elif glob.has_magic(path) and not Path(path).exists():
-            matching = (Path(p).absolute() for p in glob.glob(path))
-            yield from _some(path, [p for p in matching if p.is_file()], may_be_absent)
-        else:
-            yield str(Path(path).absolute())
+    if not path:
+        raise HeadraceError(
+            "a FILE is the empty text", hint="Nothing was sent of it. This folder is `.`."
+        )
+    if path == STANDARD_INPUT:
+        return [path]
+    if Path(path).is_dir():
+        files = _inside(Path(path).absolute())
+    elif _names_several(path):
+        files = [p for p in (Path(p).absolute() for p in glob.glob(path)) if p.is_file()]
+    else:
+        return [str(Path(path).absolute())]
+    if not files and not may_be_absent:
+        raise HeadraceError(
+            f"no file is {path}" if glob.has_magic(path) else f"no file is in {path}",
+            hint="Nothing was sent of it. With --follow, files may come later.",
+        )
+    return sorted(map(str, files))
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -363,12 +367,3 @@ def _inside(folder: Path) -> list[Path]:
         raise HeadraceError(
             f"{folder} cannot be read: {error.strerror}", hint="Nothing was sent of it."
         ) from error
-
-
-def _some(path: str, files: list[Path], may_be_absent: bool) -> list[str]:
-    if not files and not may_be_absent:
-        raise HeadraceError(
-            f"no file is {path}" if glob.has_magic(path) else f"no file is in {path}",
-            hint="Nothing was sent of it. With --follow, files may come later.",
-        )
-    return sorted(map(str, files))
