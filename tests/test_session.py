@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from alone import Alone
+
 TAKES_TOO_MUCH = """
 import sys
 from pathlib import Path
@@ -56,6 +58,37 @@ def test_a_session_has_the_settings_of_the_engine(tmp_path: Path) -> None:
     )
     assert shown.stdout.split() == ["local[3]", "127.0.0.2", "600m", "700m"], shown.stderr
     assert ran.exists(), "executors run another Python"
+
+
+LOOKS = """
+import sys
+from pathlib import Path
+from etl_procs import Dataflow, by_count
+from headrace import config
+from headrace.local import jars
+from ingest import session, topics
+from ingest.batcher import Batcher
+scratch, bootstrap = Path(sys.argv[1]), sys.argv[2]
+settings = {"broker.bootstrap": bootstrap, "engine.trigger_ms": "700"}
+loaded = config.load(settings, environment={}).config
+stream = Dataflow("looks").stream("s", "n INTEGER", batches=by_count(1))
+spark = session.start(loaded.engine, jars=jars.spark_jars(loaded), scratch=scratch)
+batcher = Batcher(spark, stream, loaded)
+batcher.start(topics.ensure(loaded.broker, stream), {}, lambda *_: None, scratch)
+print(batcher._query._jsq.streamingQuery().trigger().toString())
+batcher.stop()
+"""
+
+
+def test_spark_looks_at_kafka_as_often_as_is_configured(kafka: Alone, tmp_path: Path) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-c", LOOKS, str(tmp_path), kafka.address],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert shown.stdout == "ProcessingTimeTrigger(700)\n", shown.stderr
 
 
 def test_a_jvm_that_is_out_of_memory_ends_and_does_not_wait_for_ever(tmp_path: Path) -> None:
