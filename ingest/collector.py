@@ -17,7 +17,7 @@ from pathlib import Path
 
 from etl_procs.model import Stream
 from headrace.clock import Clock, SystemClock
-from headrace.config import Broker, Config
+from headrace.config import Config
 from headrace.errors import HeadraceError, Refused
 from ingest import topics
 from ingest.bookmarks import Bookmarks
@@ -72,7 +72,6 @@ def collect(
     stream: Stream,
     paths: Sequence[str],
     *,
-    broker: Broker | None = None,
     follow: bool = False,
     source: str = "",
     partition: int | None = None,
@@ -89,15 +88,14 @@ def collect(
     source; `partition` is for all tuples, whatever the stream's route. Bookmarks are in the data
     folder of `config`. `status` is kept up to date, also when it raises.
     """
-    broker = broker or config.broker
     sender: Sender[Bookmark] = Sender(
-        partial(Producer, client_options(broker)),
+        partial(Producer, client_options(config.broker)),
         stream.topic,
         wait_s=config.collect.wait_s,
         tell=tell,
         clock=clock,
     )
-    topic = sender.answered(partial(topics.ensure, broker, stream, ASK_MS))
+    topic = sender.answered(partial(topics.ensure, config.broker, stream, ASK_MS))
     declared = stream.wire.partitions or config.broker.topic_partitions
     _check_partitions(topic, declared, partition)
     key = key_of(stream) if isinstance(stream.wire.route, str) else None

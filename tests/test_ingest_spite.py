@@ -354,10 +354,10 @@ def test_nobody_is_told_to_go_on_in_standard_input_without_a_name(at: Place) -> 
 
 def test_a_file_that_was_appended_to_is_not_sent_twice(at: Place) -> None:
     path = at.lines(3)
-    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    collect(at.config, at.stream, [str(path)])
     with path.open("a") as file:
         file.write(line(4) + "\n")
-    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    collect(at.config, at.stream, [str(path)])
     sent = [raw for record in at.landed() for _, raw in record.tuples]
     assert sorted(sent) == [line(n).encode() for n in range(1, 5)]
 
@@ -365,16 +365,16 @@ def test_a_file_that_was_appended_to_is_not_sent_twice(at: Place) -> None:
 def test_a_file_that_grew_after_an_unended_line_is_refused(at: Place) -> None:
     path = at.folder / "unended"
     path.write_bytes(b'{"n": 1}')
-    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    collect(at.config, at.stream, [str(path)])
     path.write_bytes(b'{"n": 1}5\n')
     with pytest.raises(HeadraceError, match="its last line was not ended"):
-        collect(at.config, at.stream, [str(path)], broker=at.broker)
+        collect(at.config, at.stream, [str(path)])
 
 
 def test_a_file_that_begins_otherwise_is_another_source(at: Place) -> None:
     path = at.lines(2)
-    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    collect(at.config, at.stream, [str(path)])
     path.write_text("".join(line(n) + "\n" for n in (3, 4, 5)))
-    collect(at.config, at.stream, [str(path)], broker=at.broker)
+    collect(at.config, at.stream, [str(path)])
     sent = [raw for record in at.landed() for _, raw in record.tuples]
     assert sorted(sent) == [line(n).encode() for n in range(1, 6)]

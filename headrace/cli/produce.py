@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.cli import addresses
@@ -36,7 +37,7 @@ def run_produce(context: Context) -> int:
     files = arguments.files or ([] if marks else ["-"])
     _check(arguments, files)
     goes_on = NAMELESS if "-" in files and not arguments.source else GOES_ON
-    broker = addresses.broker(config)
+    config = replace(config, broker=addresses.broker(config))
     Home(config.home).create()
     if "-" in files and sys.stdin.isatty():
         print("reading lines, one tuple each; Ctrl-D ends", file=sys.stderr)
@@ -46,7 +47,6 @@ def run_produce(context: Context) -> int:
             config,
             stream,
             files,
-            broker=broker,
             follow=arguments.follow,
             source=arguments.source or "",
             partition=arguments.partition,
@@ -60,7 +60,7 @@ def run_produce(context: Context) -> int:
         for _, _, said in marks:
             print(f"{said} in each of its {status.partitions} partitions")
         if arguments.wait:
-            until_taken(config, dataflows[stream.dataflow], stream, broker)
+            until_taken(config, dataflows[stream.dataflow], stream, config.broker)
             print("the core has taken them")
     except KeyboardInterrupt:
         progress.clear()
