@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from etl_procs.batch import ARRIVAL, REASON
 from etl_procs.columns import Column
 from etl_procs.model import Stream
-from etl_procs.wire import Avro, Delimited, FixedWidth, Unknown, Wire, Xml
+from etl_procs.wire import Avro, Delimited, FixedWidth, Json, Unknown, Wire, Xml
 from ingest.decoding import avro, documents, elements, lines, texts
 from ingest.decoding.entries import TEXT, entries
 from ingest.decoding.heads import TIME, headed
@@ -47,20 +47,17 @@ def decoded(records: DataFrame, stream: Stream) -> DataFrame:
 
 def _typed(heads: DataFrame, wire: Wire, columns: Sequence[Column]) -> DataFrame:
     """Give each entry the columns that are in its body, as its format has them."""
+    more = wire.unknown is not Unknown.IGNORE
     match wire.format:
+        case Json():
+            return documents.typed(entries(heads), columns, more=more)
+        case Avro():
+            return documents.typed(avro.entries(heads, wire.format), columns, more=more)
         case Delimited():
             most = UNKNOWN_FIELDS_MAX if isinstance(wire.unknown, str) else 0
             given = lines.delimited(entries(heads), wire.format, len(columns), unknown_max=most)
-            return texts.typed(given, columns, TEXT)
         case FixedWidth():
-            return texts.typed(lines.fixed_width(entries(heads), wire.format), columns, TEXT)
+            given = lines.fixed_width(entries(heads), wire.format)
         case Xml():
-            return texts.typed(
-                elements.elements(entries(heads), wire.format, columns), columns, TEXT
-            )
-        case Avro():
-            entered = avro.entries(heads, wire.format)
-            return documents.typed(entered, columns, more=wire.unknown is not Unknown.IGNORE)
-        case _:
-            more = wire.unknown is not Unknown.IGNORE
-            return documents.typed(entries(heads), columns, more=more)
+            given = elements.elements(entries(heads), wire.format, columns)
+    return texts.typed(given, columns, TEXT)
