@@ -63,10 +63,6 @@ Tell = Callable[[str], None]
 Progress = Callable[[Status], None]
 
 
-def _no_progress(_status: Status) -> None:
-    """Tell nobody."""
-
-
 def collect(
     config: Config,
     stream: Stream,
@@ -78,7 +74,7 @@ def collect(
     marks: Sequence[tuple[str, bytes]] = (),
     status: Status | None = None,
     tell: Tell = print,
-    progress: Progress = _no_progress,
+    progress: Progress = lambda _: None,
     clock: Clock | None = None,
 ) -> Status:
     """Send all tuples of `paths`, then `marks` into each partition; return when all are durable.

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from etl_procs.wire import Delimited
 from headrace.errors import HeadraceError
-from ingest.records import FRAME_BYTES, FRAME_TUPLES, OVERSIZE_BYTES_KEPT, TUPLE_BYTES_MAX
-from ingest.runs import START, Bookmark, Found, Run, Scanner, kept
+from ingest.records import FRAME_BYTES, OVERSIZE_BYTES_KEPT, TUPLE_BYTES_MAX
+from ingest.runs import Bookmark, Found, Run, Scanner, kept
 
 UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -19,7 +19,7 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 class Lines(Scanner):
     """Finds the lines of a text; memory is bounded by TUPLE_BYTES_MAX, whatever a line has."""
 
-    def __init__(self, at: Bookmark = START, tuples_max: int = FRAME_TUPLES) -> None:
+    def __init__(self, at: Bookmark, tuples_max: int) -> None:
         super().__init__(at, tuples_max)
         self._unfinished = _Unfinished()
 
@@ -74,9 +74,7 @@ class Records(Scanner):
     record goes to the end of the source, and is one tuple, that does not decode.
     """
 
-    def __init__(
-        self, format_: Delimited, at: Bookmark = START, tuples_max: int = FRAME_TUPLES
-    ) -> None:
+    def __init__(self, format_: Delimited, at: Bookmark, tuples_max: int) -> None:
         super().__init__(at, tuples_max)
         self._quote = format_.quote.encode()
         self._record = _record(format_.separator.encode(), self._quote)

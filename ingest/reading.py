@@ -17,8 +17,6 @@ from ingest.records import FRAME_TUPLES, TUPLE_BYTES_MAX
 from ingest.runs import START, Beginning, Bookmark, Run, Scanner
 from ingest.source import Source, about, opened
 
-__all__ = ["START", "Bookmark", "Reader", "Run", "scanner"]
-
 
 class Reader:
     """A source that is read to its end, once; a context, that closes it."""

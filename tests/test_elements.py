@@ -16,8 +16,9 @@ from etl_procs.model import Stream
 from etl_procs.wire import Avro, Format, Xml
 from headrace.errors import HeadraceError
 from ingest.elements import Document
-from ingest.reading import Bookmark, Reader, Run
+from ingest.reading import Reader
 from ingest.records import OVERSIZE_BYTES_KEPT, TUPLE_BYTES_MAX
+from ingest.runs import Bookmark, Run
 
 DOCUMENTS = {
     b"": [],

@@ -19,8 +19,9 @@ from etl_procs import Dataflow, by_count
 from etl_procs.model import Stream
 from etl_procs.wire import Delimited, FixedWidth, Format, Json
 from headrace.errors import HeadraceError
-from ingest.reading import Bookmark, Reader, Run, scanner
+from ingest.reading import Reader, scanner
 from ingest.records import FRAME_BYTES, FRAME_TUPLES, OVERSIZE_BYTES_KEPT, TUPLE_BYTES_MAX
+from ingest.runs import Bookmark, Run
 
 QUOTED = Delimited(",", quote='"')
 MIB = 2**20
