@@ -287,12 +287,11 @@ class Wire:
         for what, name, type_ in [
             ("keeps unknown fields", self.unknown, Type.TEXT),
             ("takes the time of the header", self.time, Type.INTEGER),
-            ("is routed", self.route, None),
         ]:
-            if isinstance(name, str) and name and type_ not in (None, types.get(name)):
+            if isinstance(name, str) and name and types.get(name) is not type_:
                 _refuse(
-                    f"{of} {what} in {name}, which is no {type_.value if type_ else ''} column",
-                    f"Declare {name} {type_.value if type_ else ''}, or name another.",
+                    f"{of} {what} in {name}, which is no {type_.value} column",
+                    f"Declare {name} {type_.value}, or name another.",
                 )
         if isinstance(self.route, str) and self.route not in types:
             _refuse(f"{of} is routed by {self.route}, which is no column of it", "Name one.")
