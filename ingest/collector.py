@@ -75,7 +75,6 @@ def collect(
     status: Status | None = None,
     tell: Tell = print,
     progress: Progress = lambda _: None,
-    clock: Clock | None = None,
 ) -> Status:
     """Send all tuples of `paths`, then `marks` into each partition; return when all are durable.
 
@@ -89,7 +88,6 @@ def collect(
         stream.topic,
         wait_s=config.collect.wait_s,
         tell=tell,
-        clock=clock,
     )
     topic = sender.answered(partial(topics.ensure, config.broker, stream, ASK_MS))
     declared = stream.wire.partitions or config.broker.topic_partitions
@@ -105,7 +103,7 @@ def collect(
         follow=follow,
         tell=tell,
         progress=progress,
-        clock=clock,
+        clock=SystemClock(),
     )
     try:
         collector.collect(paths, source)
@@ -143,7 +141,7 @@ class Collector:
         follow: bool,
         tell: Tell,
         progress: Progress,
-        clock: Clock | None,
+        clock: Clock,
     ) -> None:
         self.status = status
         self._stream = stream
@@ -153,7 +151,7 @@ class Collector:
         self._follow = follow
         self._tell = tell
         self._progress = progress
-        self._clock = clock or SystemClock()
+        self._clock = clock
         self._kept = self._clock.monotonic()
         self._open: deque[Feed] = deque()
         self._coming: deque[str] = deque()

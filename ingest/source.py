@@ -86,7 +86,7 @@ class Source:
         """How much of `size` was taken."""
         return int(self.raw.tell()) if self.compression and self.is_file else self.position
 
-    def named(self, before: Beginning | None = None) -> str:
+    def named(self, before: Beginning | None) -> str:
         """Name a file by all of its bytes, as they lie on the disk; or as it was called before it
         has grown: by the first of them.
         """
