@@ -22,6 +22,8 @@ from ingest import topics
 
 PASSWORD = "pass\"word\\ ='1; $é"
 USER = "etl"
+USERS = {ScramMechanism.SCRAM_SHA_256: "etl_256", ScramMechanism.SCRAM_SHA_512: "etl_512"}
+"""Each mechanism knows a name of its own: whoever uses another one does not come in."""
 
 # What stands later in the file wins over what the broker's own settings say.
 SETTINGS = """
@@ -88,8 +90,8 @@ def a_guarded_broker(folder: Path) -> Iterator[Guarded]:
     ways = Guarded(
         open=Broker(bootstrap=part.address),
         plain=replace(named, sasl_mechanism="PLAIN"),
-        scram_256=replace(named, sasl_mechanism="SCRAM-SHA-256"),
-        scram_512=replace(named, sasl_mechanism="SCRAM-SHA-512"),
+        scram_256=replace(named, sasl_mechanism="SCRAM-SHA-256", username="etl_256"),
+        scram_512=replace(named, sasl_mechanism="SCRAM-SHA-512", username="etl_512"),
         mutual=replace(
             tls,
             bootstrap=address["mutual"],
@@ -102,9 +104,9 @@ def a_guarded_broker(folder: Path) -> Iterator[Guarded]:
     guarded = a_broker(loaded)
     guarded.part = replace(guarded.part, prepare=prepare)
     with guarded, topics.admin(ways.open) as client:
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        for mechanism, user in USERS.items():
             client.alter_user_scram_credentials(
-                [UserScramCredentialUpsertion(USER, mechanism, PASSWORD)]
+                [UserScramCredentialUpsertion(user, mechanism, PASSWORD)]
             )
         yield ways
 
