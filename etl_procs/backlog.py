@@ -24,7 +24,7 @@ from etl_procs.batch import (
 )
 from etl_procs.chunk import (
     LATE,
-    Chunk,
+    Chunks,
     Piece,
     Segment,
     batch_of,
@@ -116,18 +116,17 @@ class Backlog(ABC):
             came = came.filter(pc.coalesce(pc.not_equal(came[MARK], NOTHING), True))
         new = self._sane(came)
         records = new if new[MARK].null_count == len(new) else new.filter(new[MARK].is_null())
-        chunk = Chunk(self.stream, records, now)
+        chunks = Chunks(self.stream, records, now, apart=ALL not in self._lanes)
         moved: dict[int, int] = {}
-        for segment in self._divided(chunk, new):
+        for segment in self._divided(chunks, new):
             epoch, partition, (_, start, end), moved[partition] = segment
             self._lanes.get(partition, self._together).append(segment)
             self._sizes[epoch] = self._sizes.get(epoch, 0) + end - start
-            chunk.cuts += 1
         for partition, at in read.items():
             if at > max(moved.get(partition, 0), self._begun.get(partition, 0)):
                 self._passed[partition] = at
         self.waiting += records.num_rows
-        self.bytes += records.nbytes
+        self.bytes += chunks.bytes
         self.largest = max(self._sizes.values(), default=0) + self._sizes.get(BEFORE_ALL, 0)
         self.lowest = min(self.reached.values())
         self.ready = sum(BEFORE_ALL < epoch < self.lowest for epoch in self._sizes)
@@ -252,7 +251,7 @@ class Backlog(ABC):
         self.reached[partition] = NEVER
 
     @abstractmethod
-    def _divided(self, chunk: Chunk, new: pa.Table) -> Iterator[Segment]:
+    def _divided(self, chunks: Chunks, new: pa.Table) -> Iterator[Segment]:
         """Give what came as segments, and move what the lanes have reached."""
 
 
@@ -264,14 +263,14 @@ class Counted(Backlog):
         waiting = {partition for _, partition, _, _ in self._together}
         return {p: through for p, through in self._passed.items() if p not in waiting}
 
-    def _divided(self, chunk: Chunk, new: pa.Table) -> Iterator[Segment]:
+    def _divided(self, chunks: Chunks, new: pa.Table) -> Iterator[Segment]:
         assert isinstance(self.stream.batches, ByCount)
         most, epoch = self.stream.batches.tuples, self.reached[ALL]
         left = most - self._sizes.get(epoch, 0)
         for partition, start, stop, mark, _ in stretches(new):
             while start < stop:
                 end = min(start + left, stop)
-                yield chunk.segment(epoch, partition, start, end)
+                yield chunks.segment(epoch, partition, start, end)
                 left -= end - start
                 start = end
                 if not left:
@@ -335,7 +334,7 @@ class Timed(Backlog):
             reached[partition] = at
         return pa.concat_arrays(risen)
 
-    def _divided(self, chunk: Chunk, new: pa.Table) -> Iterator[Segment]:
+    def _divided(self, chunks: Chunks, new: pa.Table) -> Iterator[Segment]:
         places = integers(new[PLACE])
         marked = pc.indices_nonzero(new[MARK].is_valid()).to_pylist()
         for partition, stretch_start, stretch_end, finished in self._stretches:
@@ -343,7 +342,8 @@ class Timed(Backlog):
                 self._epochs.slice(stretch_start, stretch_end - stretch_start)
             ):
                 start, end = stretch_start + first, stretch_start + after
-                piece = chunk, start - bisect_left(marked, start), end - bisect_left(marked, end)
+                records = start - bisect_left(marked, start), end - bisect_left(marked, end)
+                piece = chunks.piece(partition, *records)
                 yield epoch, partition, piece, places[end - 1] + 1
                 self._reach(partition, epoch, open_=True)
             if finished:
@@ -377,16 +377,16 @@ class Marked(Backlog):
             )
         return new if self.keeps_insane else new.filter(new[REASON].is_null())
 
-    def _divided(self, chunk: Chunk, new: pa.Table) -> Iterator[Segment]:
+    def _divided(self, chunks: Chunks, new: pa.Table) -> Iterator[Segment]:
         for partition, start, end, mark, place in stretches(new):
             epoch = self._at(partition)
             if end > start:
-                yield chunk.segment(epoch, partition, start, end)
+                yield chunks.segment(epoch, partition, start, end)
                 self._reach(partition, epoch, open_=True)
             if mark == FINISHED:
                 self._finish(partition)
             elif mark is not None and mark >= epoch:  # a lower one is a repeat
-                yield mark, partition, (chunk, end, end), place + 1
+                yield mark, partition, chunks.piece(partition, end, end), place + 1
                 self._reach(partition, mark + 1, open_=False)
 
 

@@ -1,7 +1,7 @@
 """Chunks: what one arrival brought, and the pieces of it of which batches are made."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from etl_procs.batch import (
     tuples_of,
 )
 from etl_procs.model import Stream
+from headrace import arrow
 
 # Pieces of more rows are handed on as Arrow; of fewer, a table costs more than its tuples do.
 ROWS_OF_A_PIECE = 64
@@ -34,7 +35,7 @@ RUN = "_run"
 
 
 class Chunk:
-    """What one `add` brought, without punctuations, in the order in which it is read."""
+    """Records without punctuations, in the order in which they are read."""
 
     def __init__(self, stream: Stream, records: pa.Table, added: float) -> None:
         self.added = added
@@ -42,7 +43,6 @@ class Chunk:
         self.record_bytes = records.nbytes / max(len(records), 1)
         self.cuts = 1
         """Into how many pieces it will be cut, about."""
-        self.runs = runs_of(records[PARTITION])
         self.places = integers(records[PLACE])
         is_bad = records[REASON].is_valid()
         self.bad_at: list[int] = pc.indices_nonzero(is_bad).to_pylist()
@@ -55,10 +55,6 @@ class Chunk:
             self.late_at = pc.indices_nonzero(self.good[LATE]).to_pylist()
         self.numbers = Numbers(records) if RUN in records.column_names else None
         self._tuples: list[Tuple] | None = None
-
-    def segment(self, epoch: int, partition: int, start: int, end: int) -> "Segment":
-        """Put records of one partition into an epoch."""
-        return epoch, partition, (self, start, end), self.places[end - 1] + 1
 
     def tuples(self, start: int, end: int) -> list[Tuple]:
         """Give decoded tuples; where pieces are small, they are made once for all of them."""
@@ -96,6 +92,45 @@ Piece = tuple[Chunk, int, int]
 """Consecutive records of a chunk: from, to."""
 Segment = tuple[int, int, Piece, int]
 """Consecutive records of a partition in one epoch: epoch, partition, they, the next place."""
+
+
+class Chunks:
+    """What one `add` brought: one chunk, or one of each partition, in memory of its own.
+
+    Partitions that are cut `apart` wait apart: a record of one that is far ahead would keep in
+    memory all that the others came with.
+    """
+
+    def __init__(self, stream: Stream, records: pa.Table, added: float, *, apart: bool) -> None:
+        self._apart = apart
+        self._make: Callable[[pa.Table], Chunk] = lambda held: Chunk(stream, held, added)
+        self._nothing = records.schema.empty_table()
+        runs = runs_of(records[PARTITION]) if apart else [(0, 0, len(records))]
+        self._chunks: dict[int, tuple[Chunk, int]] = {}
+        for partition, start, end in runs:
+            alone = len(runs) == 1
+            held = records if alone else copied(records.slice(start, end - start))
+            self._chunks[partition] = self._make(held), start
+        self.bytes = sum(chunk.records.nbytes for chunk, _ in self._chunks.values())
+
+    def piece(self, partition: int, start: int, end: int) -> "Piece":
+        """Name records of a partition by their places among all; it may be that there are none."""
+        of = partition if self._apart else 0
+        if of not in self._chunks:
+            self._chunks[of] = self._make(self._nothing), end
+        chunk, begin = self._chunks[of]
+        chunk.cuts += 1
+        return chunk, start - begin, end - begin
+
+    def segment(self, epoch: int, partition: int, start: int, end: int) -> "Segment":
+        """Put records of one partition into an epoch."""
+        piece = self.piece(partition, start, end)
+        return epoch, partition, piece, piece[0].places[piece[2] - 1] + 1
+
+
+def copied(records: pa.Table) -> pa.Table:
+    """Give records that hold no memory but their own."""
+    return arrow.from_bytes(arrow.to_bytes(records))
 
 
 def batch_of(stream: Stream, id: int, pieces: list[Piece], filled: Sequence[Tuple]) -> Batch:

@@ -2,6 +2,7 @@
 
 import logging
 
+import pyarrow as pa
 import pytest
 from cutting import (
     CLOSE,
@@ -23,7 +24,7 @@ from cutting import (
 )
 from hypothesis import strategies as st
 
-from etl_procs.batch import Position
+from etl_procs.batch import ARRIVAL, Arrived, Position
 from etl_procs.errors import CoreError
 from etl_procs.rules import Missing, Rule, Value, by_count, by_interval, by_punctuation
 
@@ -208,6 +209,23 @@ def test_after_the_greatest_event_time_a_stream_goes_on_and_so_does_the_next_eng
     again = Bench(rule, after=before).add("2", first=first)
     assert again.wait(5).names() == [last]
     assert again.add("3 .", first=9).names() == ["0:9"]
+
+
+def test_a_partition_that_is_far_ahead_keeps_nothing_but_its_own_in_memory() -> None:
+    bench = Bench(by_interval("at", 10), partitions=2)
+    stream = bench.flow.streams["a"]
+    schema = pa.schema([*ARRIVAL, *(f.with_nullable(True) for f in stream.columns.arrow)])
+    before = pa.total_allocated_bytes()
+    for n in range(9):
+        rows = [(0, n, n * 10, b"x" * 10**6), (1, n, 10**6 + n, b"y")]
+        named = [
+            {"_partition": p, "_place": place, "_value": value, "at": at, "name": "z"}
+            for p, place, at, value in rows
+        ]
+        bench.intake.add(Arrived(stream, pa.Table.from_pylist(named, schema)))
+        bench.cuts()
+    assert bench.intake.waiting() == {"a": 10}
+    assert pa.total_allocated_bytes() - before < 2 * 10**6
 
 
 # Timeouts.
