@@ -74,7 +74,8 @@ class Backlog(ABC):
         rule = stream.batches
         assert rule is not None
         self.stream = stream
-        self.waiting = self.ready = self.largest = self.bytes = 0
+        self.waiting = self.ready = self.largest = 0
+        self.bytes = 0.0
         self.time_s = (rule.linger_s if isinstance(rule, ByCount) else rule.timeout_s) or inf
         waits = not isinstance(rule, ByCount) and rule.on_timeout is OnTimeout.WAIT
         self.patience = inf if waits else self.time_s
@@ -201,7 +202,7 @@ class Backlog(ABC):
         if self._passed:
             self.move(positions)
         self.waiting -= rows
-        self.bytes -= int(size)
+        self.bytes = self.bytes - size if self.waiting else 0.0
         self._sizes.pop(BEFORE_ALL, None)
         if self._sizes.pop(epoch, None) is not None and self.ready:
             self.ready -= 1

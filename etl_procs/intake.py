@@ -147,7 +147,7 @@ class Intake:
 
     def waiting_bytes(self) -> dict[str, int]:
         """Tell the size of what waits on each border stream."""
-        return {queue.stream.name: queue.bytes for queue in self._queues}
+        return {queue.stream.name: round(queue.bytes) for queue in self._queues}
 
     def repeats(self) -> dict[str, int]:
         """Count the tuples of each border stream that were passed over, as they came before."""

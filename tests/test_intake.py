@@ -211,6 +211,17 @@ def test_after_the_greatest_event_time_a_stream_goes_on_and_so_does_the_next_eng
     assert again.add("3 .", first=9).names() == ["0:9"]
 
 
+def test_what_is_cut_leaves_nothing_in_the_size_of_what_waits() -> None:
+    bench = Bench(by_count(1)).add("1 ? " * 50)
+    each = bench.intake.waiting_bytes()["a"] / 100
+    for left in range(99, 0, -1):
+        assert bench.intake.next()
+        # A byte for each batch would be 128 MB within hours, and there would be no room any more.
+        assert abs(bench.intake.waiting_bytes()["a"] - each * left) < 1
+    assert bench.intake.next()
+    assert bench.intake.waiting_bytes() == {"a": 0}
+
+
 def test_a_partition_that_is_far_ahead_keeps_nothing_but_its_own_in_memory() -> None:
     bench = Bench(by_interval("at", 10), partitions=2)
     stream = bench.flow.streams["a"]
