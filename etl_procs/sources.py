@@ -57,7 +57,7 @@ class Seen:
         new = [first] * (begin % 2 == 0) + [after] * (end % 2 == 0)
         bounds[begin:end] = array("Q", new)
         if len(bounds) > 2 * RANGES_MAX:
-            self.told_from = bounds[2]
+            self.told_from = max(self.told_from, bounds[2])
             del bounds[1:3]
 
     def among(self, first: int, last: int) -> list[tuple[int, int]]:

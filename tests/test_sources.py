@@ -57,7 +57,7 @@ def test_ranges_hold_what_a_set_does_and_of_too_many_gaps_not_the_lowest(
             ]
             seen.add(numbers[0], numbers[-1])
             model.update(numbers)
-            told_from = without_the_lowest_gap(model, ranges_max) or told_from
+            told_from = max(told_from, without_the_lowest_gap(model, ranges_max))
             assert seen.told_from == told_from
             assert len(seen.bounds) <= 2 * ranges_max
     assert all(a < b for a, b in pairwise(seen.bounds)), "disjoint, and never side by side"
@@ -143,6 +143,13 @@ def test_what_lies_in_a_gap_that_was_closed_is_told_from_a_repeat(
     assert "source a sends numbers 1 to 1 in partition 0: 1 tuples" in warning.getMessage()
     assert "whether they came cannot be told" in warning.getMessage()
     assert bench.intake.repeats() == {"a": 2}
+
+
+def test_a_gap_that_was_closed_is_still_told_from_a_repeat_when_a_lower_one_is() -> None:
+    seen = Seen()
+    for number in (*range(10, 2 * RANGES_MAX + 11, 2), 5):
+        seen.add(number, number)
+    assert (seen.among(6, 12), seen.told_from) == ([(6, 12)], 12)
 
 
 def sends() -> st.SearchStrategy[Log]:
