@@ -1,7 +1,7 @@
 """Cleaning near the source: fields renamed and left out, tuples left out, columns smoothed.
 
-It also finds the key by which a tuple is routed. A tuple that cannot be read is not cleaned: it
-becomes a dead letter when it is decoded.
+It also finds the key by which a tuple is routed. A tuple that cannot be read is not cleaned: it is
+marked, so that it becomes a dead letter when it is decoded.
 """
 
 import io
@@ -42,8 +42,8 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 SHOWN_CHARACTERS = 200
 """Of the names of a source's fields, in an error."""
 UNREADABLE = b"\xff"
-"""Put after a delimited tuple that has not the fields that its source promised, and whose fields
-might be taken for others: no UTF-8 has it, so it does not decode."""
+"""Put after a tuple that cannot be cleaned, and might decode as it is: a line that has not the
+fields that its source promised, an object with a key twice. No UTF-8 has it, so it does not."""
 
 
 class Cleaner:
@@ -63,7 +63,6 @@ class Cleaner:
         self._rewrites = self._layout is not None and self._layout.changes
         self._rewrites |= any(isinstance(smooth, Mean) for smooth in self._clean.smooth)
         self._looks = bool(self._clean.where or self._smoothers)
-        self._mark = UNREADABLE if isinstance(stream.wire.format, Delimited) else b""
 
     @property
     def needs_history(self) -> bool:
@@ -112,7 +111,7 @@ class Cleaner:
                 return self._layout.rewritten(text).encode()
             return self._sent(self._layout, raw, self._layout.read(text))
         except (Unreadable, UnicodeError):
-            return raw + self._mark
+            return raw + UNREADABLE
 
     def _sent(self, layout: Layout, raw: bytes, pieces: Pieces) -> bytes:
         if self._clean.where and not self._is_wanted(layout, raw, pieces):
