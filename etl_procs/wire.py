@@ -221,6 +221,12 @@ class Clean:
             _refuse(f"{of} names the fields of its source twice", "Leave Clean.columns out.")
         if self.rename and isinstance(format_, FixedWidth):
             _refuse(f"{of} renames fields that have no names", "A width is that of its column.")
+        leaves_out = isinstance(format_, FixedWidth) and (self.keep or self.drop)
+        if leaves_out and unknown is not Unknown.IGNORE:
+            _refuse(
+                f"{of} leaves fields out, and with them what is behind the last one",
+                "Pass over unknown fields; or leave keep and drop out.",
+            )
         gone = self.rename.keys() - self.rename.values()
         lost = gone & {*self.keep, *self.drop}
         if isinstance(format_, FixedWidth) or (

@@ -225,6 +225,9 @@ REFUSED: dict[str, Callable[[], object]] = {
     "renames fields that have no names": lambda: stream(
         FixedWidth(1, 1, 1), Clean(rename={"a": "b"})
     ),
+    "with them what is behind the last one": lambda: stream(
+        FixedWidth(1, 1, 1), Clean(drop=("name",)), unknown=Unknown.REJECT
+    ),
     "cleans other: no fields": lambda: stream(
         Delimited(","), Clean(columns=("id", "a", "b"), drop=("other",))
     ),
