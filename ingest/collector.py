@@ -114,12 +114,7 @@ def collect(
 
 
 def _check_partitions(topic: topics.Topic, declared: int, partition: int | None) -> None:
-    if declared > len(topic.partitions):
-        raise HeadraceError(
-            f"topic {topic.name} has {len(topic.partitions)} partitions, and {declared} are "
-            "declared",
-            hint="Declare as many as it has, or add some with Kafka's tools.",
-        )
+    topics.refuse_fewer(topic, declared)
     if partition is not None and partition >= declared:
         raise Refused(
             f"there is no partition {partition}: {topic.name} has {declared}",

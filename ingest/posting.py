@@ -83,9 +83,10 @@ class Posting:
         try:
             broker, answer_ms = self._broker(), round(ANSWER_S * 1_000)
             if stream.topic not in self._framings:
-                topics.ensure(broker, stream, answer_ms)
+                topic = topics.ensure(broker, stream, answer_ms)
                 key = key_of(stream) if isinstance(stream.wire.route, str) else None
                 declared = stream.wire.partitions or broker.topic_partitions
+                topics.refuse_fewer(topic, declared)
                 self._framings[stream.topic] = Framing(stream.wire, declared, key)
             if self._producer is None:
                 self._producer = Producer(client_options(broker), answer_ms)

@@ -136,6 +136,16 @@ def _routed(stream: Stream, topic: Topic) -> Topic:
     return topic
 
 
+def refuse_fewer(topic: Topic, declared: int) -> None:
+    """Refuse to route tuples among more partitions than a topic has."""
+    if declared > len(topic.partitions):
+        raise HeadraceError(
+            f"topic {topic.name} has {len(topic.partitions)} partitions, and {declared} are "
+            "declared",
+            hint="Declare as many as it has, or add some with Kafka's tools.",
+        )
+
+
 def _compare(client: KafkaAdminClient, stream: Stream, topic: Topic) -> None:
     declared, there = stream.wire.partitions, len(topic.partitions)
     if declared is not None and there < declared:

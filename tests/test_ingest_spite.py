@@ -6,6 +6,7 @@ import io
 import json
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock, patch
 
@@ -378,3 +379,13 @@ def test_a_file_that_begins_otherwise_is_another_source(at: Place) -> None:
     collect(at.config, at.stream, [str(path)])
     sent = [raw for record in at.landed() for _, raw in record.tuples]
     assert sorted(sent) == [line(n).encode() for n in range(1, 6)]
+
+
+def test_a_post_that_would_be_routed_where_no_partition_is_says_so(at: Place) -> None:
+    topics.ensure(at.broker, at.stream)
+    posting = Posting(lambda: replace(at.broker, topic_partitions=64))
+    try:
+        with pytest.raises(HeadraceError, match="has 2 partitions, and 64 are declared"):
+            posting.post(at.stream, Cleaner(at.stream), [b'{"n": 1}'], "client", 1)
+    finally:
+        posting.close()
