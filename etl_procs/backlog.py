@@ -81,9 +81,8 @@ class Backlog(ABC):
         self.patience = inf if waits else self.time_s
         """How long a round waits for this stream before its batch is closed by force."""
         self.warns_after = self.time_s if waits else inf
-        self.corrections = (
-            rule.late if isinstance(rule, ByInterval) and isinstance(rule.late, Stream) else None
-        )
+        late = rule.late if isinstance(rule, ByInterval) else None
+        self.corrections = late if isinstance(late, Stream) else None
         """The stream of what is late, if that has one of its own."""
         self._begun = dict(seen)
         self._seen = seen
