@@ -3,9 +3,9 @@
 kafka-python keeps the order of a partition as long as it only retries: it has one batch of each
 partition on its way at a time, and the broker knows a retried one again. When it fails a batch for
 good, though, it goes on with the batches behind it, under a new epoch. They would land without
-the one before them, and the core, which keeps a window of 1,024 numbers below the highest of each
-source, would later take that one for a repeat: a loss. So a producer that has failed once must
-send nothing more:
+the one before them: a gap in the numbers of the source, of which the core remembers so many and no
+more. What comes for one that it has let go is taken for a repeat: a loss. So a producer that has
+failed once must send nothing more:
 
 * it never fails a batch by itself: it retries without end, and whoever waits has a clock;
 * where the broker fails one, `give_up` is called from the very callback that tells so. It runs in
