@@ -34,14 +34,42 @@ def parsed(schema: Any) -> Any:
     """Prepare a schema for data whose numbers and bytes are left as they are written.
 
     One that holds itself is refused: the library follows its data down without a limit, and 20 KB
-    of them end the process that reads them, again and again.
+    of them end the process that reads them, again and again. So is one with an array of what takes
+    no bytes: ten bytes of its data are 2^62 items.
     """
     import fastavro
 
     made = fastavro.parse_schema(_physical(schema))
     if name := next(_holding_themselves(made, ()), None):
         _refuse(f"avro: {name} holds itself in the schema", "Give one that ends.")
+    parts = list(_parts(made))
+    named = {part["name"]: part for part in parts if part["type"] in ("record", "error", "fixed")}
+    if any(_takes_nothing(part["items"], named) for part in parts if "items" in part):
+        _refuse("avro: the items of an array take no bytes", "Give it items that hold something.")
     return made
+
+
+def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Give a schema and all that is defined within it."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _parts(each)
+    elif isinstance(schema, dict):
+        yield schema
+        for within in [schema["type"], schema.get("items"), schema.get("values")]:
+            yield from _parts(within)
+        yield from _parts(schema.get("fields", []))
+
+
+def _takes_nothing(schema: Any, named: Mapping[str, Any]) -> bool:
+    """Tell whether data are written with no bytes at all. Of a union, at least its index is."""
+    if isinstance(schema, str):
+        return schema == "null" or (schema in named and _takes_nothing(named[schema], named))
+    if isinstance(schema, list):
+        return False
+    if schema["type"] in ("record", "error"):
+        return all(_takes_nothing(field["type"], named) for field in schema["fields"])
+    return schema.get("size") == 0 or _takes_nothing(schema["type"], named)
 
 
 def _holding_themselves(schema: Any, within: tuple[str, ...]) -> Iterator[str]:

@@ -320,6 +320,32 @@ WIRES: dict[str, Callable[[], object]] = {
 }
 
 
+FIXED = {"type": "fixed", "name": "f"}
+NOTHING = {"type": "record", "name": "e", "fields": [{"name": "f", "type": {**FIXED, "size": 0}}]}
+
+
+@pytest.mark.parametrize(
+    ("items", "is_refused"),
+    [
+        ("null", True),
+        ({"type": "array", "items": "null"}, True),
+        ({**FIXED, "size": 0}, True),
+        (NOTHING, True),
+        ({"type": "map", "values": {"type": "array", "items": NOTHING}}, True),
+        (["null", "long"], False),
+        ({**FIXED, "size": 1}, False),
+        ({"type": "map", "values": NOTHING}, False),
+    ],
+)
+def test_an_avro_array_of_what_takes_no_bytes_is_refused(items: object, is_refused: bool) -> None:
+    schema = record([{"type": "array", "items": items}, "long"])
+    if not is_refused:
+        assert avro(schema)
+        return
+    with pytest.raises(DefinitionError, match="the items of an array take no bytes"):
+        avro(schema)
+
+
 @pytest.mark.parametrize("message", WIRES)
 def test_a_wire_that_cannot_be_meant_is_refused(message: str) -> None:
     with pytest.raises(DefinitionError, match=message):
