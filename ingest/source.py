@@ -219,8 +219,9 @@ class Source:
         raise Changed(
             f"{self.path} has grown since it was sent, and its last line was not ended then, at "
             f"byte {size:,}",
-            hint="What was sent of that line stays. To send the rest, cut off what is before it, "
-            "and give it another --source.",
+            hint=f"What was sent stays: also that line's beginning, up to byte {size:,}, unless an "
+            "error said then that it was half written. Cut off what was sent, and send the rest by "
+            "another --source.",
         )
 
     def _refuse_short(self, offset: int) -> NoReturn:
