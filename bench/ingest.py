@@ -4,7 +4,7 @@ All of it is one run: one broker, one PostgreSQL, the same trades in the same to
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -62,12 +62,12 @@ def sizes(setup: Setup) -> Sizes:
     """Choose them."""
     return Sizes(
         lines=setup.size(full=6_000_000, quick=200_000),
-        killed=setup.size(full=20_000, quick=1_000),
+        killed=setup.size(full=20_000, quick=500),
         documents=setup.size(full=1_000_000, quick=20_000),
         waited_for=setup.size(full=10_000, quick=500),
-        file_lines=setup.size(full=5_000_000, quick=200_000),
-        warm_s=max(0.5, (1.0 if setup.quick else 10.0) * min(setup.scale, 1.0)),
-        latency_s=max(1.0, (1.0 if setup.quick else 30.0) * min(setup.scale, 1.0)),
+        file_lines=setup.size(full=5_000_000, quick=100_000),
+        warm_s=max(0.5, (0.7 if setup.quick else 10.0) * min(setup.scale, 1.0)),
+        latency_s=max(0.7, (0.7 if setup.quick else 30.0) * min(setup.scale, 1.0)),
         points=ingest_kills.POINTS[-1:] if setup.quick else ingest_kills.POINTS,
     )
 
@@ -89,11 +89,13 @@ def run(setup: Setup) -> Result:
             how: beside.submit(ingest_kills.consumer_killed, work, how)
             for how in ingest_consumers.CONSUMERS
         }
+        at_once = max(1, min(DOCUMENTS_AT_ONCE[0], size.killed // 2))
+        started = Future[SparkSession]()
+        killed[ingest_kills.JDBC] = beside.submit(
+            ingest_kills.jdbc_killed, started, work, setup.folder, at_once
+        )
         with ingest_spark.spark(setup.folder / "spark", [jdbc.jar()]) as spark:
-            at_once = max(1, min(DOCUMENTS_AT_ONCE[0], size.killed // 4))
-            killed[ingest_kills.JDBC] = beside.submit(
-                ingest_kills.jdbc_killed, spark, work, setup.folder, at_once
-            )
+            started.set_result(spark)
             killing.result()
             with engine.running(engine__read_tuples_max=str(_read_at_once(size))):
                 engine.until_ready()

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,14 +36,16 @@ class Engine:
         self._process: subprocess.Popen[bytes] | None = None
 
     @contextmanager
-    def running(self, **settings: str) -> Iterator["Engine"]:
+    def running(
+        self, environment: Mapping[str, str] | None = None, **settings: str
+    ) -> Iterator["Engine"]:
         """Start it, with more settings as in testing__crash_at; end it in order, if it has not."""
         more = {name.replace("__", "."): value for name, value in settings.items()}
         self.home.mkdir(exist_ok=True)
         with (self.home.parent / "engine.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "headrace.cli", "engine"],
-                env=config.child_environment(self._settings | more),
+                env={**config.child_environment(self._settings | more), **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

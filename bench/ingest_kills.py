@@ -8,6 +8,7 @@ ours at crash points. Each is then started again and ends; its rows tell what is
 import signal
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +21,16 @@ from bench.harness import Figures
 from bench.ingest_data import PARSED
 from bench.ingest_engine import Engine
 from etl_procs.columns import Type
+from headrace import config
 from headrace.crash import Point
 
 TYPES = {Type.INTEGER: "BIGINT", Type.REAL: "DOUBLE PRECISION", Type.TEXT: "TEXT"}
 KILLED_AT = 1
 """At which commit a consumer is."""
 JDBC = "spark_jdbc"
+SPARK_STARTS_S = 120
+SHORT_LIVED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""A JVM that is soon killed, and whose speed nobody measures, need not compile for speed."""
 POINTS = (
     Point.CORE_COMMIT_BEFORE,
     Point.CORE_COMMIT_AFTER,
@@ -70,21 +75,22 @@ def jdbc_rows_per_s(spark: SparkSession, work: Work, folder: Path, at_once: int)
     return (work.documents - at_once) / (written[-1] - written[0])
 
 
-def jdbc_killed(spark: SparkSession, work: Work, folder: Path, at_once: int) -> Figures:
+def jdbc_killed(other: "Future[SparkSession]", work: Work, folder: Path, at_once: int) -> Figures:
     """Kill Spark after it has written, let another go on at its checkpoint, and count."""
     _make(work, table := f"{JDBC}_killed")
     place = folder / table
     place.mkdir()
     argv = (work.bootstrap, work.topic, work.url, table)
     _run_until_killed("bench.ingest_jdbc", *argv, str(place), str(at_once))
-    ingest_jdbc.write(spark, *argv, place, at_once)
+    ingest_jdbc.write(other.result(SPARK_STARTS_S), *argv, place, at_once)
     return harm(work, sql.Identifier(table))
 
 
 def ours_killed(engine: Engine, points: tuple[Point, ...]) -> None:
     """Kill our engine at each of these points, one start after the other."""
     for point in points:
-        with engine.running(testing__crash_at=point.value, push__every_ms="50"):
+        settings = {"testing__crash_at": point.value, "push__every_ms": "50"}
+        with engine.running(SHORT_LIVED, **settings):
             engine.until_killed()
 
 
@@ -122,5 +128,6 @@ def _run_until_killed(module: str, *arguments: str) -> None:
         capture_output=True,
         text=True,
         check=False,
+        env={**config.child_environment({}), **SHORT_LIVED},
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
