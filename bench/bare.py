@@ -23,6 +23,7 @@ def connect(path: Path, durability: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, cached_statements=1_000)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
+    connection.execute("PRAGMA secure_delete = OFF")  # as in the core
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
 

@@ -16,7 +16,13 @@ BEGIN = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 END = b"\xff\xff"
 
 COUNT, LENGTH = ">i2", ">i4"
-FIXED = {pa.int64(): ">i8", pa.float64(): ">f8", pa.bool_(): "?"}
+FIXED = {
+    pa.int64(): (">i8", pa.scalar(0, pa.int64())),
+    pa.float64(): (">f8", pa.scalar(0.0, pa.float64())),
+    pa.bool_(): ("?", pa.scalar(False, pa.bool_())),
+}
+"""How a type is written, and what stands in for a NULL of it until that is put there."""
+NO_LENGTH = pa.scalar(-1, pa.int32())
 NULL = pa.scalar(np.array(-1, LENGTH).tobytes(), pa.binary())
 EMPTY = pa.scalar(b"", pa.binary())
 
@@ -42,7 +48,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.Array]:
     open_: list[Field] = [(COUNT, np.full(count, batch.num_columns))]
     for column in batch.columns:
         if column.type not in FIXED:
-            lengths = pc.fill_null(pc.binary_length(column), -1)
+            lengths = pc.fill_null(pc.binary_length(column), NO_LENGTH)
             yield _laid_out([*open_, (LENGTH, lengths.to_numpy())])
             yield pc.fill_null(column.cast(pa.binary()), EMPTY)
             open_ = []
@@ -58,8 +64,8 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.Array]:
 
 
 def _fixed(column: pa.Array) -> list[Field]:
-    width = FIXED[column.type]
-    values = pc.fill_null(column, pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False)
+    width, stand_in = FIXED[column.type]
+    values = pc.fill_null(column, stand_in).to_numpy(zero_copy_only=False)
     return [(LENGTH, np.full(len(column), np.dtype(width).itemsize)), (width, values)]
 
 
