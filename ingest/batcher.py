@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -30,6 +29,7 @@ from ingest import topics
 from ingest.decode import decoded
 from ingest.pace import Pace
 from ingest.security import spark_options
+from ingest.session import alive
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,8 @@ class Batcher:
         self._begin = lambda partitions: self._read(topic.name, partitions, scratch)
         offsets = {partition: offset_of(place) for partition, place in positions.items()}
         self._pace.begin(*topics.peek(self._config.broker, topic, offsets))
-        self._begin(topic.partitions)
+        with alive(f"began to read {topic.name}"):
+            self._begin(topic.partitions)
 
     def _read(self, topic: str, partitions: Collection[int], scratch: Path) -> None:
         # Not at the "earliest": what is deleted until Spark reads would be passed over in silence.
@@ -168,25 +169,9 @@ class Batcher:
             log.info("stopped reading %s, amid: %s", self._stream.topic, error)
 
     def _wait(self) -> None:
-        assert self._query is not None, "started"
         try:
-            while self._begin is not None:
-                is_over = self._query.awaitTermination(LOOK_EVERY_S)
-                if self._begin is None:
-                    return
-                read = self._query.lastProgress
-                partitions = self._look()  # where nothing comes, nothing else would
-                self._pass_on(read)
-                with self._beginning:
-                    if is_over and self._begin is not None:
-                        # Spark wants to be told where to begin in each: also in new ones.
-                        self._begin(partitions)
-        except (Py4JError, OSError) as error:
-            raise HeadraceError(
-                f"Spark's JVM is gone while it read {self._stream.topic}: {error}",
-                hint="Was it killed, or out of memory (engine.memory_mb)? `headrace logs engine` "
-                "may tell.",
-            ) from error
+            with alive(f"read {self._stream.topic}"):
+                self._read_on()
         except StreamingQueryException as error:
             if self._lost is not None:
                 raise self._lost from error
@@ -196,6 +181,20 @@ class Batcher:
                 hint="Positions are in the core's ledger; the next start goes on there, or says "
                 "what is missing. `headrace logs engine` tells more.",
             ) from error
+
+    def _read_on(self) -> None:
+        assert self._query is not None, "started"
+        while self._begin is not None:
+            is_over = self._query.awaitTermination(LOOK_EVERY_S)
+            if self._begin is None:
+                return
+            read = self._query.lastProgress
+            partitions = self._look()  # where nothing comes, nothing else would
+            self._pass_on(read)
+            with self._beginning:
+                if is_over and self._begin is not None:
+                    # Spark wants to be told where to begin in each: also in new ones.
+                    self._begin(partitions)
 
 
 def refuse_lost(topic: topics.Topic, positions: Mapping[int, int]) -> None:

@@ -1,13 +1,17 @@
 """The Spark session: started with our jars, quiet, on loopback, in UTC."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from headrace.config import Engine
+from headrace.errors import HeadraceError
 
 JAVA = "-XX:-DontCompileHugeMethods -XX:+ExitOnOutOfMemoryError"
 """Spark makes one method of what is to be done with a row. Over 8,000 bytes of code, Java would
@@ -51,7 +55,21 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         builder = builder.config("spark.driver.bindAddress", host)
     if host:
         builder = builder.config("spark.driver.host", host)
-    started = builder.getOrCreate()
+    with alive("started"):
+        started = builder.getOrCreate()
     # Otherwise it is whatever `python3` is on the PATH, without our libraries.
     started.sparkContext.pythonExec = engine.executor_python or sys.executable
     return started
+
+
+@contextmanager
+def alive(doing: str) -> Iterator[None]:
+    """Say of an error that Spark's JVM has gone while it was `doing` something."""
+    try:
+        yield
+    except (Py4JError, PySparkRuntimeError, OSError) as error:
+        raise HeadraceError(
+            f"Spark's JVM is gone while it {doing}: {error}",
+            hint="Was it killed, or out of memory (engine.memory_mb)? `headrace logs engine` "
+            "may tell.",
+        ) from error

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from alone import Alone
 
+from headrace import config
+
 TAKES_TOO_MUCH = """
 import sys
 from pathlib import Path
@@ -42,6 +44,19 @@ assert spark.range(1).select(arrow_udf(same, "bigint")("id")).collect() == [(0,)
 has = spark.sparkContext.getConf()
 for name in ("master", "driver.host", "driver.memory", "executor.memory"):
     print(has.get(f"spark.{name}"))
+"""
+
+STARTS = """
+import sys
+from pathlib import Path
+from headrace import config
+from headrace.errors import HeadraceError
+from ingest import session
+engine = config.load({}, environment={}).config.engine
+try:
+    session.start(engine, jars=[], scratch=Path(sys.argv[1]))
+except HeadraceError as error:
+    print(error)
 """
 
 
@@ -100,3 +115,19 @@ def test_a_jvm_that_is_out_of_memory_ends_and_does_not_wait_for_ever(tmp_path: P
         check=False,
     )
     assert "Terminating due to java.lang.OutOfMemoryError" in ended.stdout + ended.stderr
+
+
+def test_a_jvm_that_is_killed_while_it_starts_is_no_bug_of_ours(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nkill -9 $$\n")
+    java.chmod(0o700)
+    told = subprocess.run(
+        [sys.executable, "-c", STARTS, str(tmp_path)],
+        env={**config.child_environment({}), "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert told.stdout.startswith("Spark's JVM is gone while it started: "), told.stderr
