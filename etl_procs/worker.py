@@ -200,10 +200,9 @@ def _hear(connection: Connection, inbox: "SimpleQueue[Any]") -> None:
     try:
         while True:
             inbox.put(messages.hear(connection))
-    except (EOFError, ConnectionResetError):
-        pass
-    except Exception:
-        log.exception("what the engine says cannot be heard")
+    except BaseException as error:
+        if not isinstance(error, EOFError | ConnectionResetError):
+            log.critical("what the engine says cannot be heard", exc_info=error)
     finally:
         os._exit(Exit.FAILED)
 
