@@ -43,8 +43,8 @@ class Open(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Tuples of a border stream, which lie in memory that both processes map: through a socket, two
-    hundred thousand of them took as long as to decode them.
+    """Tuples of a border stream, which lie in memory that both processes map: through a socket,
+    50 MB of them took half as long as to decode them.
     """
 
     dataflow: str

@@ -95,8 +95,8 @@ class Batcher:
             .option("kafka.isolation.level", "read_committed")
             # The broker would hold an empty answer back for 500 ms, and a new record with it.
             .option("kafka.fetch.max.wait.ms", 10)
-            # Whoever asks a leader that has died waits so long, and then asks who leads now; and
-            # a broker that is away for three minutes ends the reading.
+            # Whoever asks a leader that has died waits so long, and then asks who leads now: so
+            # often that a broker that is away is told by our own look at the topic.
             .option("kafka.default.api.timeout.ms", LEADER_WAIT_MS)
             .option("kafka.request.timeout.ms", LEADER_WAIT_MS)
             .option("fetchOffset.numRetries", BROKER_WAIT_MS // LEADER_WAIT_MS)

@@ -57,7 +57,7 @@ WHOLE = 10_000
 GROWTH = 20
 """Tuples that a growing file gets at once, at most."""
 GROUP, PAUSE_S = 50, 0.2
-"""What the plain producer sends before it waits: less than the core's window. And how often."""
+"""What the plain producer sends before it waits, and how often."""
 BACKLOG = 4 * WHOLE
 """So far ahead of the core, no file is begun or grows: the end would be waited for too long."""
 LIMIT_S = 300
