@@ -1,11 +1,13 @@
 """Sending: where each tuple goes and how it is framed; what a failure leaves behind it."""
 
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 from alone import Alone
 from collecting import Landed, Place, landed, place
+from fakes import until
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaAdminClient, TopicPartition
@@ -169,6 +171,11 @@ def test_behind_a_record_that_the_broker_refuses_nothing_lands(
     assert sender.take_safe().get("s", 0) <= len(numbers)
 
 
+def acknowledged(sender: Sender[int], tuples: int) -> bool:
+    sender.look()
+    return sender.acknowledged >= tuples
+
+
 def test_after_a_failure_a_new_producer_begins_with_what_was_not_acknowledged(
     kafka: Alone, tmp_path: Path
 ) -> None:
@@ -179,6 +186,8 @@ def test_after_a_failure_a_new_producer_begins_with_what_was_not_acknowledged(
         sender.send("s", [record(n, b"x" * 50_000)], n)
         if n % 100 == 0:
             # As if the broker had lost its place: it refuses this batch, and would take the next.
+            # Of a producer of which it knows nothing yet it takes any number.
+            until(partial(acknowledged, sender, n - 50), "the broker acknowledges them")
             manager = sender._producer._transaction_manager  # type: ignore[union-attr]
             manager.set_sequence_number(TopicPartition(at.stream.topic, 0), 5_000)
     sender.flush()
