@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import PlainTextResponse, Response
 
-from api import calls, metrics, problem, streams
+from api import calls, metrics, migrations, problem, streams
 from api.calls import Calls
 from api.cut import Freshness
 from api.errors import NotReady
@@ -18,6 +18,7 @@ from api.guard import KEYED, Guard
 from api.island import Answer, Island
 from api.line import Line
 from api.metrics import Figures
+from api.migrations import Moved
 from api.problem import problems
 from api.streams import Streams
 from api.values import dump, rows_to_json
@@ -50,7 +51,8 @@ class QueryIn(BaseModel):
     )
     freshness: Freshness = Field(
         Freshness.STAGED,
-        description="staged: all that the core has committed; main: what the warehouse has.",
+        description="staged: all that the core has committed; delta: what has arrived in the "
+        "warehouse; main: what is merged there.",
     )
 
 
@@ -82,12 +84,17 @@ class Readiness(BaseModel):
 
 
 def create(
-    island: Island, made: Calls, figures: Figures, key: str, taken: Streams | None = None
+    island: Island,
+    made: Calls,
+    figures: Figures,
+    key: str,
+    taken: Streams | None = None,
+    moved: Moved | None = None,
 ) -> FastAPI:
-    """Make the API over an island, calls, figures and streams; callers must show `key`."""
+    """Make the API over what it serves; callers must show `key`."""
     app = FastAPI(
         title="Headrace",
-        description="One answer over what is staged and what has arrived; calls; streams; metrics.",
+        description="One answer over what is staged and what has arrived, and all that feeds it.",
         docs_url=None,  # its pages load scripts from outside
         redoc_url=None,
         redirect_slashes=False,
@@ -97,6 +104,8 @@ def create(
     app.include_router(calls.router(made))
     if taken is not None:
         app.include_router(streams.router(taken))
+    if moved is not None:
+        app.include_router(migrations.router(moved))
     line = Line("queries", at_once=QUERIES_AT_ONCE, waiting_max=QUERIES_WAITING_MAX)
     logged: dict[str, str] = {}
 

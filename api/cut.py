@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 
 import psycopg
@@ -22,7 +23,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
 from etl_procs.reader import Snapshot
 from etl_procs.store import make_durable
-from migrations import ledger, staged
+from migrations import ledger, staged, tables
 from migrations.errors import LedgerMismatch
 from migrations.warehouse import Connection
 
@@ -33,25 +34,38 @@ class Freshness(Enum):
     """How new the rows of an answer are."""
 
     MAIN = "main"
-    """What has arrived in the warehouse."""
+    """What is merged in the warehouse."""
+    DELTA = "delta"
+    """All that has arrived there."""
     STAGED = "staged"
     """That, and what the core has committed and not yet moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One point: each partition's batch, and the tables that hold what is staged of an outlet.
+    """One point: each partition's batch, and where the rows of an outlet are.
 
-    For an outlet with a key such a table holds operations: see `migrations.staged`.
+    That is: what the name of their schema in the warehouse ends with, and the tables that hold what
+    is staged; for an outlet with a key, operations (see `migrations.staged`).
     """
 
     as_of: Mapping[str, int]
+    ending: str = ""
     staged: Mapping[Outlet, str] = field(default_factory=dict)
 
 
 @contextmanager
 def of_main(connection: Connection, outlets: Sequence[Outlet], flows: Flows) -> Iterator[Cut]:
-    """Open the warehouse's state on `connection`, until the block ends."""
+    """Open what is merged in the warehouse, on `connection`, until the block ends."""
+    with _warehouse_snapshot(connection, outlets, flows) as arrived:
+        merged = ledger.merged(connection, sorted({name for name, _ in arrived}))
+        as_of = {flows[name].place(p): merged[name, p] for name, p in arrived}
+        yield Cut(as_of, tables.MAIN)
+
+
+@contextmanager
+def of_delta(connection: Connection, outlets: Sequence[Outlet], flows: Flows) -> Iterator[Cut]:
+    """Open all that has arrived in the warehouse, on `connection`, until the block ends."""
     with _warehouse_snapshot(connection, outlets, flows) as arrived:
         yield Cut({flows[name].place(p): row.batch for (name, p), row in arrived.items()})
 
@@ -67,38 +81,50 @@ def of_staged(
     with ExitStack() as cores:
         snapshots = cores.enter_context(reader.cut(paths[:most]))
         # Made before the transaction, which may write into temporary tables and not make them.
-        tables = _staged_tables(connection, snapshots, outlets, flows)
+        made = _staged_tables(connection, snapshots, outlets, flows)
         with _warehouse_snapshot(connection, outlets, flows) as arrived:
             as_of, ranges = {}, defaultdict(list)
             for (name, partition), row in arrived.items():
                 snapshot = snapshots[partition]
-                _check_core(flows[name].place(partition), row, snapshot)
+                _check_core(name, flows[name].place(partition), row, snapshot)
                 through = max(row.batch, snapshot.batch(name))
                 as_of[flows[name].place(partition)] = through
                 if through > row.batch:
                     make_durable(paths[partition])  # no core must lose what an answer tells
-                    ranges[name].append(staged.Range(snapshot, after=row.batch, through=through))
+                    ranges[name].append(staged.Range(snapshot, partition, row.batch, through))
             filled = {
                 outlet: name
-                for outlet, name in tables.items()
-                if staged.copy(connection, outlet, staged.temporary(name), *ranges[outlet.dataflow])
+                for outlet, name in made.items()
+                if _filled(connection, outlet, name, ranges[outlet.dataflow])
             }
             cores.close()  # a long query must not keep a core from clearing its log
-            yield Cut(as_of, filled)
+            yield Cut(as_of, staged=filled)
+
+
+def _filled(
+    connection: Connection, outlet: Outlet, name: str, ranges: Sequence[staged.Range]
+) -> bool:
+    """Copy what is staged for an outlet; tell whether there is any."""
+    rows = staged.carried(outlet, staged.read(outlet, *ranges))
+    first = next(rows, None)
+    if first is None:
+        return False
+    staged.copy(connection, outlet, staged.temporary(name), chain([first], rows))
+    return True
 
 
 def _staged_tables(
     connection: Connection, snapshots: Sequence[Snapshot], outlets: Sequence[Outlet], flows: Flows
 ) -> dict[Outlet, str]:
-    tables = {}
+    made = {}
     for number, outlet in enumerate(outlets):
         of_flow = snapshots[: flows[outlet.dataflow].partitions]
-        if any(snapshot.waiting(outlet.dataflow) for snapshot in of_flow):
+        if any(s.measure(outlet, 0, s.batch(outlet.dataflow))[0] for s in of_flow):
             name = f"staged_{number}"
             with _not_ready(outlet.dataflow):
                 staged.create(connection, outlet, staged.temporary(name))
-            tables[outlet] = name
-    return tables
+            made[outlet] = name
+    return made
 
 
 @contextmanager
@@ -119,13 +145,20 @@ def _warehouse_snapshot(
         yield {place: arrived[place] for place in wanted}
 
 
-def _check_core(place: str, row: ledger.Migrated, snapshot: Snapshot) -> None:
+def _check_core(name: str, place: str, row: ledger.Migrated, snapshot: Snapshot) -> None:
     if not row.fed_by(snapshot.core_id):
         raise LedgerMismatch(
             f"the warehouse's {place} is fed by the core {row.core}, and the core here is "
             f"{snapshot.core_id}: their batches do not continue each other",
             hint="Ask with freshness main; or point warehouse.url and home at a warehouse and a "
             "data folder that belong together.",
+        )
+    forgotten = snapshot.forgotten(name)
+    if row.batch < forgotten:
+        raise LedgerMismatch(
+            f"the warehouse has {place} through batch {row.batch}, and the core has forgotten what "
+            f"it staged through batch {forgotten}: the rows in between are in neither",
+            hint="Ask with freshness main or delta; `headrace warehouse status` tells more.",
         )
 
 

@@ -2,13 +2,13 @@
 
 The query is parsed, checked against the lists of what is allowed, and written anew with a
 subquery in the place of each table. It runs in the warehouse, in a read-only transaction, next to
-a temporary table with what has not yet arrived: rows that are added to those of main or, for an
-outlet with a key, the last operation of each key, in place of main's row of that key.
+a temporary table with what has not yet arrived: rows that are added to those there or, for an
+outlet with a key, the last operation of each key, in place of the row of that key.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, LiteralString
 
@@ -26,7 +26,7 @@ from etl_procs.model import Outlet
 from etl_procs.reader import Reader
 from migrations import warehouse
 from migrations.errors import translated
-from migrations.warehouse import Connection
+from migrations.warehouse import Connection, Warehouse
 
 # No name outside pg_catalog can take the place of a function; whole answers are wanted, not first
 # rows; and text means the same whatever the server's own settings.
@@ -58,9 +58,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """Answers queries over one warehouse and the cores that feed it. Safe to share by threads."""
+    """Answers queries over warehouses and the cores that feed them. Safe to share by threads."""
 
-    url: str = field(repr=False)  # it holds a password
+    warehouses: Sequence[Warehouse]
+    """A query is answered by the first that has all of its tables."""
     cores: Sequence[Path]
     """The core of each partition."""
     catalogue: Catalogue
@@ -71,7 +72,8 @@ class Island:
         """Answer one SELECT at one cut."""
         try:
             resolved = resolve(sql, self.catalogue)
-            with translated("answering a query"), self._connection() as connection:
+            place = self._place(resolved.outlets)
+            with translated("answering a query"), self._connection(place) as connection:
                 with self._cut(connection, resolved.outlets, freshness) as at:
                     columns, rows = self._run(connection, _text(resolved, at))
                 return Answer(columns, rows, dict(at.as_of), freshness)
@@ -85,18 +87,30 @@ class Island:
                 pass
 
     def check_warehouse(self) -> None:
-        """Raise what keeps the warehouse from answering: it is away, or has no tables yet."""
+        """Raise what keeps the first warehouse from answering: it is away, or has no tables yet."""
+        place = self.warehouses[0]
+        outlets = [outlet for outlet in self.catalogue.outlets if place.takes(outlet)]
         with (
             translated("asking the warehouse"),
-            self._connection() as connection,
-            cut.of_main(connection, self.catalogue.outlets, self.catalogue.dataflows),
+            self._connection(place) as connection,
+            cut.of_main(connection, outlets, self.catalogue.dataflows),
         ):
             pass
 
+    def _place(self, outlets: Sequence[Outlet]) -> Warehouse:
+        for place in self.warehouses:
+            if all(map(place.takes, outlets)):
+                return place
+        names = ", ".join(outlet.full_name for outlet in outlets)
+        raise QueryRefused(
+            f"no warehouse has all of {names}",
+            hint="Ask one of them at a time, or route them to one warehouse: see warehouse.tables.",
+        )
+
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def _connection(self, place: Warehouse) -> Iterator[Connection]:
         # One for each query: its temporary tables and settings end with it.
-        with warehouse.connect(self.url, application="headrace api") as connection:
+        with warehouse.connect(place.url, application="headrace api") as connection:
             connection.execute(SETTINGS, {"timeout_ms": str(self.timeout_ms)})
             yield connection
 
@@ -106,6 +120,8 @@ class Island:
         match freshness:
             case Freshness.MAIN:
                 return cut.of_main(connection, outlets, self.catalogue.dataflows)
+            case Freshness.DELTA:
+                return cut.of_delta(connection, outlets, self.catalogue.dataflows)
             case Freshness.STAGED:
                 return cut.of_staged(connection, outlets, self.catalogue.dataflows, self.cores)
 
@@ -155,16 +171,17 @@ def _text(resolved: Resolved, at: Cut) -> str:
     """Write the query, with both halves of each table in its place."""
 
     def source(outlet: Outlet) -> exp.Query:
-        main = _select(outlet, exp.table_(outlet.name, db=outlet.dataflow, alias="main"))
+        schema = outlet.dataflow + at.ending
+        there = _select(outlet, exp.table_(outlet.name, db=schema, alias="there"))
         name = at.staged.get(outlet)
         if name is None:
-            return main
+            return there
         table = exp.table_(name, db="pg_temp", alias="staged")
         staged = _select(outlet, table)
         if outlet.key:
-            main = main.where(exp.not_(exp.Exists(this=_of_same_key(outlet, table))))
+            there = there.where(exp.not_(exp.Exists(this=_of_same_key(outlet, table))))
             staged = staged.where(exp.not_(exp.column(staging.DELETED)))
-        return exp.union(main, staged, distinct=False)
+        return exp.union(there, staged, distinct=False)
 
     return render(resolved.with_sources(source))
 
@@ -175,9 +192,9 @@ def _select(outlet: Outlet, table: exp.Table) -> exp.Select:
 
 
 def _of_same_key(outlet: Outlet, staged: exp.Table) -> exp.Select:
-    """Select the operation that is staged for a row of main."""
+    """Select the operation that is staged for a row that is there."""
     same = [
-        exp.column(name, table="staged").eq(exp.column(name, table="main")) for name in outlet.key
+        exp.column(name, table="staged").eq(exp.column(name, table="there")) for name in outlet.key
     ]
     return exp.select("1").from_(staged.copy()).where(*same)
 

@@ -14,6 +14,7 @@ from api.values import dump
 from etl_procs.errors import Aborted, KeyReused, NoSuchCall, Passing
 from headrace.errors import HeadraceError, NotRunning, Refused
 from migrations.errors import LedgerMismatch
+from migrations.registry import MigrationConflict, MigrationEnded, MigrationUnknown
 
 MEDIA_TYPE = "application/problem+json"
 JSON = "application/json"
@@ -27,6 +28,9 @@ STATUSES: tuple[tuple[type[HeadraceError], HTTPStatus], ...] = (
     (KeyReused, HTTPStatus.CONFLICT),
     (Aborted, HTTPStatus.CONFLICT),
     (LedgerMismatch, HTTPStatus.CONFLICT),
+    (MigrationUnknown, HTTPStatus.NOT_FOUND),
+    (MigrationConflict, HTTPStatus.CONFLICT),
+    (MigrationEnded, HTTPStatus.CONFLICT),
     (Refused, HTTPStatus.BAD_REQUEST),
     (HeadraceError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )

@@ -16,11 +16,12 @@ from etl_procs.origin import Origin
 from etl_procs.reader import Reader
 from headrace import config
 from headrace.crash import CrashPoints
-from migrations import binary, staged, warehouse
+from migrations import binary, layout, staged, tables, warehouse
 from migrations.push import Push
-from migrations.warehouse import Connection, table_of
+from migrations.warehouse import DEFAULT, Connection, Warehouse
 
 BATCH = 100
+HERE = Warehouse(DEFAULT, "")
 
 moved = Dataflow("moved")
 trades = moved.stream("trades", ingest_data.COLUMNS, batches=by_count(BATCH))
@@ -72,12 +73,13 @@ def fill(place: Path, rows: int) -> None:
 @contextmanager
 def pushing(connection: Connection, place: Path) -> Iterator[Push]:
     """Open a core for pushes into a warehouse that has nothing of it."""
-    connection.execute(f"DROP SCHEMA IF EXISTS {moved.name} CASCADE")
-    connection.execute("DROP SCHEMA IF EXISTS headrace CASCADE")
-    warehouse.prepare(connection, moved)
+    for schema in (*tables.schemas(moved.name), "headrace"):
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+    layout.prepare(connection, HERE, moved)
     crash = CrashPoints()
     with closing(Origin(place / FILE, config.Core(), crash)) as origin:
-        yield Push(0, origin, crash, config.Push().batches_max)
+        origin.feed(moved.name, [HERE.name])
+        yield Push(0, HERE, origin, crash, config.Push().batches_max)
 
 
 def pushed(connection: Connection, origin: Path, rows: int, place: Path) -> float:
@@ -94,18 +96,18 @@ def pushed(connection: Connection, origin: Path, rows: int, place: Path) -> floa
 def encoded(origin: Path) -> list[bytes]:
     """Encode what a core has staged, once for all."""
     with Reader(origin / FILE).snapshot() as snapshot:
-        tables = snapshot.staged(kept, 0, snapshot.batch(moved.name))
-        table = pa.concat_tables(t.select(list(ingest_data.NAMES)) for t in tables)
+        all_of_it = staged.Range(snapshot, 0, 0, snapshot.batch(moved.name))
+        table = pa.concat_tables(staged.read(kept, all_of_it))
     return [bytes(part) for part in binary.encoded(table)]
 
 
 def copied(connection: Connection, parts: list[bytes], rows: int, _place: Path) -> float:
     """COPY the same rows into the same table, and commit."""
-    warehouse.prepare(connection, moved)
-    table = table_of(kept)
+    layout.prepare(connection, HERE, moved)
+    table = tables.identifier(tables.delta(kept))
     connection.execute(sql.SQL("TRUNCATE {table}").format(table=table))
-    names = warehouse.names(ingest_data.NAMES)
-    statement = sql.SQL(staged.COPY).format(table=table, columns=names)
+    columns = warehouse.names(tables.arrow(kept).names)
+    statement = sql.SQL(staged.COPY).format(table=table, columns=columns)
     with (
         timed() as seconds,
         connection.transaction(),
@@ -135,7 +137,7 @@ def small_pushes(connection: Connection, place: Path, times: int) -> float:
 def count(connection: Connection) -> int:
     """Count the rows that have arrived."""
     ((rows,),) = connection.execute(
-        sql.SQL("SELECT count(*) FROM {}").format(table_of(kept))
+        sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(moved.name, kept.name))
     ).fetchall()
     assert isinstance(rows, int)
     return rows

@@ -1,6 +1,7 @@
 """The core: one SQLite database, one writer at a time, and the dataflows that run on it."""
 
 import os
+import sqlite3
 import threading
 import time
 import uuid
@@ -8,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from etl_procs import evolution, ledger, pending, sources
+from etl_procs import evolution, ledger, pending, sources, staging
 from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
 from etl_procs.dead_letters import DeadLetters
-from etl_procs.errors import Passing
+from etl_procs.errors import Passing, StagedFull
 from etl_procs.execution import Plan, joined
 from etl_procs.fitting import Part
 from etl_procs.flow import Committed, Flow
@@ -60,7 +61,7 @@ class Core:
         self._plans: dict[str, Plan] = {}
         self._flows: dict[str, Flow] = {}
         self._fence = 0
-        self._letters_size = 0
+        self._letters_size = self._staged_size = 0
         self.metrics = Metrics()
 
     def prepare(
@@ -86,6 +87,7 @@ class Core:
             for plan in plans.values():
                 said += evolution.bring_over(connection, plan, self._clock.now().isoformat())
             self._letters_size = DeadLetters(connection).size()
+            self._staged_size = staging.size(connection)
             agreed(said)
         self._plans.update(plans)
         return said
@@ -228,6 +230,7 @@ class Core:
             try:
                 with self._store.commit(Write.GROUP) as connection:
                     ledger.check_held(connection, self._fence)
+                    self._check_room(connection)
                     group = Group(
                         flow,
                         self._store,
@@ -246,9 +249,23 @@ class Core:
             else:
                 group.become()
                 self._letters_size = group.letters_size
+                self._staged_size += committed.staged_bytes
                 self.metrics.group(group.batches, time.perf_counter() - began)
                 return committed
         return None
+
+    def _check_room(self, connection: sqlite3.Connection) -> None:
+        """Wait, rather than stage without end for a warehouse that is away."""
+        size_max = self._settings.staged_mb_max * MB
+        if self._staged_size > size_max:  # or was: a warehouse may have confirmed some
+            self._staged_size = staging.size(connection)
+        if self._staged_size > size_max:
+            raise StagedFull(
+                f"what is staged has reached {self._staged_size // MB} MB",
+                hint="A warehouse is away, or slow, or what it has is kept for long: `headrace "
+                "warehouse status` tells. Or raise core.staged_mb_max. Until then the dataflows "
+                "wait.",
+            )
 
     def _replay_waits(self, flow: Flow) -> bool:
         if flow.queue:

@@ -171,20 +171,31 @@ class Dataflow:
         self.aggregates[name] = made
         return made
 
-    def outlet(self, name: str, columns: str, *, key: str | Sequence[str] = ()) -> Outlet:
+    def outlet(
+        self,
+        name: str,
+        columns: str,
+        *,
+        key: str | Sequence[str] = (),
+        indexes: Sequence[str | Sequence[str]] = (),
+    ) -> Outlet:
         """Declare an outlet: a warehouse table of this name, in the schema of the dataflow.
 
-        Without a `key` its rows are appended; with one, they are upserted and deleted by it.
+        Without a `key` its rows are appended; with one, they are upserted and deleted by it. Each
+        of `indexes` is a column, or several, by which the warehouse finds rows.
         """
         of = self._new("outlet", name, self.outlets)
         parsed = parse_tuple(columns, of)
         keys = (key,) if isinstance(key, str) and key else tuple(key)
+        indexed = tuple((one,) if isinstance(one, str) else tuple(one) for one in indexes)
+        for column in {name for names in indexed for name in names}:
+            column_of(of, column, parsed)
         for column in keys:
             if not column_of(of, column, parsed).required:
                 raise DefinitionError(
                     f"{of}: its key {column} may be NULL", hint=f"Declare {column} NOT NULL."
                 )
-        made = Outlet(self.name, name, parsed, keys)
+        made = Outlet(self.name, name, parsed, keys, indexed)
         self.outlets[name] = made
         return made
 

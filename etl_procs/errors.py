@@ -10,7 +10,8 @@ HeadraceError
 │   └── Passing             the same may succeed later
 │       ├── OutOfRoom       a disk is full, or cannot be written
 │       ├── Locked          somebody keeps the core's write lock
-│       └── LettersFull     the dead letters have reached their limit
+│       ├── LettersFull     the dead letters have reached their limit
+│       └── StagedFull      what waits for warehouses has reached its limit
 ├── Refused
 │   ├── BadCall             a call whose arguments or key do not fit
 │   │   ├── NoSuchCall      a call that is not there
@@ -121,6 +122,10 @@ class OutOfRoom(Passing):
 
 class Locked(Passing):
     """Somebody keeps the core's write lock."""
+
+
+class StagedFull(Passing):
+    """What waits for warehouses has reached its limit."""
 
 
 class LettersFull(Passing):

@@ -101,6 +101,7 @@ class Committed:
     tuples: int
     dead_tuples: int
     staged: int
+    staged_bytes: int
 
     def with_next(self, other: "Committed") -> "Committed":
         """Take this group and the next one together."""
@@ -111,4 +112,5 @@ class Committed:
             self.tuples + other.tuples,
             self.dead_tuples + other.dead_tuples,
             self.staged + other.staged,
+            self.staged_bytes + other.staged_bytes,
         )

@@ -343,9 +343,9 @@ class Group:
         new = [batch for key, batch in self.pending.items() if key not in flow.pending]
         pending.add(connection, self._name, new)
         pending.drop(connection, self._name, flow.pending.keys() - self.pending.keys())
-        staged = 0
+        staged = size = 0
         for name, rows in self._staged.items():
-            staging.add(connection, self._plan.dataflow.outlets[name], rows)
+            size += staging.add(connection, self._plan.dataflow.outlets[name], rows)
             staged += sum(len(part.part) for _, part in rows)
         ledger.move_positions(connection, self._name, self._positions)
         for stream, runs in self._numbers.items():
@@ -355,7 +355,7 @@ class Group:
             ledger.close_epoch(connection, self._name, rule, self._epoch)
         first = min(flow.done.values(), default=0) + 1
         through = min(self.done.values(), default=0)
-        return Committed(self._name, first, through, self._tuples, self._dead, staged)
+        return Committed(self._name, first, through, self._tuples, self._dead, staged, size)
 
     def become(self) -> None:
         """Make what has been committed the dataflow's own."""

@@ -92,6 +92,8 @@ class Outlet(_Named):
     name: str
     columns: Columns
     key: tuple[str, ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
+    """The columns of the indexes that the warehouse's table has beside its key."""
 
 
 Given = Stream | Window | Outlet

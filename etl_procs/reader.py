@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from etl_procs import ledger, staging
+from etl_procs import confirmed, ledger, staging
 from etl_procs.access import Parameters
 from etl_procs.dead_letters import DeadLetters
 from etl_procs.door import Door
@@ -84,9 +84,21 @@ class Snapshot:
         """
         return staging.between(self._connection, outlet, after=after, through=through)
 
+    def measure(self, outlet: Outlet, after: int, through: int) -> tuple[int, int]:
+        """Tell how many rows and bytes that is, about."""
+        return staging.measure(self._connection, outlet, after=after, through=through)
+
     def waiting(self, dataflow: str) -> int:
-        """Count the rows that wait for the warehouse."""
+        """Count the rows that wait for a warehouse."""
         return staging.waiting(self._connection, dataflow)
+
+    def confirmed(self, dataflow: str) -> dict[str, int]:
+        """Tell through which batch each warehouse that a dataflow feeds has confirmed."""
+        return confirmed.of(self._connection, dataflow)
+
+    def forgotten(self, dataflow: str) -> int:
+        """Tell through which batch what a dataflow staged is gone."""
+        return confirmed.forgotten(self._connection, dataflow)
 
 
 class _Limit:

@@ -120,6 +120,28 @@ CREATE TABLE IF NOT EXISTS headrace_staged (
 
 CREATE INDEX IF NOT EXISTS headrace_stages ON headrace_staged (dataflow, outlet, last_batch);
 
+-- The warehouses that a dataflow feeds, and through which batch each has confirmed to have it.
+CREATE TABLE IF NOT EXISTS headrace_confirmed (
+    dataflow  TEXT NOT NULL,
+    warehouse TEXT NOT NULL,
+    batch     INTEGER NOT NULL CHECK (batch >= 0),
+    PRIMARY KEY (dataflow, warehouse)
+) STRICT, WITHOUT ROWID;
+
+-- Since when (seconds of 1970) all of them have had what was staged through a batch.
+CREATE TABLE IF NOT EXISTS headrace_kept (
+    dataflow TEXT NOT NULL,
+    batch    INTEGER NOT NULL,
+    at       REAL NOT NULL,
+    PRIMARY KEY (dataflow, batch)
+) STRICT, WITHOUT ROWID;
+
+-- Through which batch what was staged is deleted.
+CREATE TABLE IF NOT EXISTS headrace_forgotten (
+    dataflow TEXT PRIMARY KEY,
+    batch    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- What could not be processed: single tuples (undecoded or rejected), and whole batches that failed.
 CREATE TABLE IF NOT EXISTS headrace_dead_letters (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,

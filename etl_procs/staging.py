@@ -1,4 +1,4 @@
-"""Staging: what batches give to an outlet, kept until the warehouse has it."""
+"""Staging: what batches give to an outlet, kept until every warehouse has it."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,17 @@ WHERE dataflow = :dataflow GROUP BY outlet HAVING last_batch = max(last_batch)""
 FORGET = "DELETE FROM headrace_staged WHERE dataflow = :dataflow AND last_batch <= :through"
 
 WAITING = """\
-SELECT coalesce(sum(row_count), 0) FROM headrace_staged WHERE dataflow = :dataflow"""
+SELECT coalesce(sum(row_count), 0) FROM headrace_staged
+WHERE dataflow = :dataflow AND last_batch > coalesce(
+    (SELECT min(batch) FROM headrace_confirmed WHERE dataflow = :dataflow), 0)"""
+
+MEASURE = """\
+SELECT coalesce(sum(row_count), 0), coalesce(sum(length(data)), 0)
+FROM headrace_staged
+WHERE dataflow = :dataflow AND outlet = :outlet AND last_batch > :after AND first_batch <= :through
+"""
+
+SIZE = "SELECT coalesce(sum(length(data)), 0) FROM headrace_staged"
 
 
 class Staged(NamedTuple):
@@ -55,8 +65,8 @@ def schema(outlet: Outlet) -> pa.Schema:
     return pa.schema([*of_batch, pa.field(DELETED, pa.bool_(), nullable=False), *columns])
 
 
-def add(connection: sqlite3.Connection, outlet: Outlet, rows: Iterable[tuple[int, Staged]]) -> None:
-    """Stage what a group of batches gives to `outlet`, in its order."""
+def add(connection: sqlite3.Connection, outlet: Outlet, rows: Iterable[tuple[int, Staged]]) -> int:
+    """Stage what a group of batches gives to `outlet`, in its order; tell how many bytes it is."""
     declared = schema(outlet)
     pieces = [
         _of_tables(declared, some) if is_table else _of_tuples(outlet, declared, some)
@@ -64,6 +74,7 @@ def add(connection: sqlite3.Connection, outlet: Outlet, rows: Iterable[tuple[int
     ]
     table = pa.concat_tables(pieces)
     batches = table[BATCH]
+    data = arrow.to_bytes(table.combine_chunks())
     connection.execute(
         INSERT,
         {
@@ -72,9 +83,10 @@ def add(connection: sqlite3.Connection, outlet: Outlet, rows: Iterable[tuple[int
             "first_batch": batches[0].as_py(),
             "last_batch": batches[-1].as_py(),
             "row_count": table.num_rows,
-            "data": arrow.to_bytes(table.combine_chunks()),
+            "data": data,
         },
     )
+    return len(data)
 
 
 def check(connection: sqlite3.Connection, dataflow: Dataflow) -> None:
@@ -107,14 +119,35 @@ def between(
 
 
 def forget(connection: sqlite3.Connection, dataflow: str, through: int) -> None:
-    """Drop what a warehouse has confirmed."""
+    """Drop what the batches through `through` gave to any outlet."""
     connection.execute(FORGET, {"dataflow": dataflow, "through": through})
 
 
 def waiting(connection: sqlite3.Connection, dataflow: str) -> int:
-    """Count the rows that wait for the warehouse."""
+    """Count the rows that wait for a warehouse."""
     (rows,) = connection.execute(WAITING, {"dataflow": dataflow}).fetchone()
     return int(rows)
+
+
+def measure(
+    connection: sqlite3.Connection, outlet: Outlet, *, after: int, through: int
+) -> tuple[int, int]:
+    """Tell how many rows and bytes the batches of (after, through] gave to `outlet`.
+
+    What a group of batches gave together is counted as a whole, if it reaches over an end.
+    """
+    (found,) = connection.execute(
+        MEASURE,
+        {"dataflow": outlet.dataflow, "outlet": outlet.name, "after": after, "through": through},
+    )
+    rows, size = found
+    return int(rows), int(size)
+
+
+def size(connection: sqlite3.Connection) -> int:
+    """Tell the bytes of all that is staged."""
+    (total,) = connection.execute(SIZE).fetchone()
+    return int(total)
 
 
 def _of_tuples(outlet: Outlet, declared: pa.Schema, rows: Iterable[tuple[int, Staged]]) -> pa.Table:

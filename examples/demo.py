@@ -52,7 +52,7 @@ def run(stack: "Stack", folder: Path) -> int:
     removed = CONTESTANTS - len(show.counts)
     say("who was removed: what the core has committed, in the warehouse or not")
     print(stack.run("query", REMOVED, "--freshness", "staged"))
-    wait_for(lambda: stack.count("main") == removed, "the push to bring everybody who was removed")
+    wait_for(lambda: stack.count("delta") == removed, "the push to bring everybody who was removed")
     say("the same, of what has arrived in the warehouse")
     print(stack.run("query", REMOVED, "--freshness", "main"))
     say("who leads now: a call, which is a transaction beside the batches")

@@ -7,9 +7,10 @@ and its check stand beside it, and `docs/configuration.md` is held against them 
 import dataclasses
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -51,8 +52,18 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True)
-class Warehouse:
-    """The PostgreSQL that results are moved into."""
+class Another:
+    """One more PostgreSQL, under a name of its own: [warehouses.NAME]."""
+
+    url: str = option("", "postgresql://... of a server that is there", secret=True)
+    tables: str = option(
+        "*", "the outlets that it takes: DATAFLOW.OUTLET, with * for any part; spaces in between"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse(Another):
+    """The PostgreSQL that results are moved into; its name among others is `default`."""
 
     url: str = option(
         "",
@@ -122,6 +133,12 @@ class Core:
     dead_letters_mb_max: int = option(
         1024, "size of all dead letters, at which the dataflows stand still", least=1
     )
+    staged_mb_max: int = option(
+        4096, "size of what waits for warehouses, at which the dataflows stand still", least=1
+    )
+    keep_s: int = option(
+        0, "how long batches are kept after every warehouse has confirmed them", least=0
+    )
     calls_kept_max: int = option(
         100_000, "results of calls with a key that are kept for a repetition", least=1
     )
@@ -132,7 +149,16 @@ class Push:
     """How the engine sends staged batches to the warehouse."""
 
     every_ms: int = option(500, "time between two pushes while there is something to send", least=1)
+    rows: int = option(1_000_000, "so many rows that wait are sent before that time", least=1)
+    mb: int = option(128, "so many megabytes that wait are sent before that time", least=1)
     batches_max: int = option(1_000, "batches in one push, at most", least=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How the engine merges what has arrived in a warehouse."""
+
+    every_s: int = option(60, "time between two merges; 0: others merge, such as Airflow", least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +201,12 @@ class Config:
     flows: tuple[Path, ...] = option((), "the files that define dataflows")
     broker: Broker = dataclasses.field(default_factory=Broker)
     warehouse: Warehouse = dataclasses.field(default_factory=Warehouse)
+    warehouses: Mapping[str, Another] = dataclasses.field(default_factory=dict)
     collect: Collect = dataclasses.field(default_factory=Collect)
     engine: Engine = dataclasses.field(default_factory=Engine)
     core: Core = dataclasses.field(default_factory=Core)
     push: Push = dataclasses.field(default_factory=Push)
+    merge: Merge = dataclasses.field(default_factory=Merge)
     api: Api = dataclasses.field(default_factory=Api)
     supervisor: Supervisor = dataclasses.field(default_factory=Supervisor)
     testing: Testing = dataclasses.field(default_factory=Testing)
@@ -194,20 +222,38 @@ class Loaded:
     def lines(self) -> list[tuple[str, str, str]]:
         """List (key, value, origin), secrets hidden."""
         return [
-            (key.name, shown(key, value_of(self.config, key.name)), self.origins[key.name])
-            for key in KEYS.values()
+            (
+                key.name,
+                shown(key, value_of(self.config, key.name)),
+                self.origins.get(key.name, "default"),
+            )
+            for key in keys_in(self.config)
         ]
 
 
 KEYS: dict[str, Key] = {key.name: key for key in keys_of(Config)}
+OF_ANOTHER: dict[str, Key] = {key.name: key for key in keys_of(Another)}
+NAMED = re.compile(rf"warehouses[._]([a-z][a-z0-9_]*)[._]({'|'.join(OF_ANOTHER)})")
 VARIABLES: dict[str, Key] = {key.variable: key for key in KEYS.values()}
+
+
+def find_key(name: str) -> Key | None:
+    """Give the key called `name`, that of one more warehouse included."""
+    named = NAMED.fullmatch(name)
+    return replace(OF_ANOTHER[named[2]], name=name) if named else KEYS.get(name)
+
+
+def keys_in(config: Config) -> list[Key]:
+    """List all keys that a configuration has."""
+    more = (f"warehouses.{name}.{of}" for name in config.warehouses for of in OF_ANOTHER)
+    return [*KEYS.values(), *(key for name in more if (key := find_key(name)))]
 
 
 def value_of(config: Config, name: str) -> Any:
     """Give the value of the key called `name`."""
     value: Any = config
     for part in name.split("."):
-        value = getattr(value, part)
+        value = value[part] if isinstance(value, Mapping) else getattr(value, part)
     return value
 
 
@@ -223,9 +269,10 @@ def load(
     origins = {key.name: "default" for key in KEYS.values()}
 
     def take(name: str, raw: Any, origin: str, parse: Callable[[Key, Any, str], Any]) -> None:
-        if name not in KEYS:
+        key = find_key(name)
+        if key is None:
             raise ConfigError(f"{origin}: there is no key {name}", hint=_nearest(name))
-        values[name] = checked(KEYS[name], parse(KEYS[name], raw, origin), origin)
+        values[name] = checked(key, parse(key, raw, origin), origin)
         origins[name] = origin
 
     path = _file(file, environment)
@@ -236,6 +283,8 @@ def load(
         if variable.startswith(PREFIX) and variable != FILE_VARIABLE:
             known = VARIABLES.get(variable)
             name = known.name if known else variable.removeprefix(PREFIX).lower()
+            if named := NAMED.fullmatch(name):
+                name = f"warehouses.{named[1]}.{named[2]}"
             take(name, raw, f"environment {variable}", from_text)
     for name, raw in (flags or {}).items():
         take(name, raw, f"flag {name}", from_text)
@@ -247,7 +296,23 @@ def load(
     values["flows"] = tuple(_absolute(flow, bases["flows"]) for flow in values["flows"])
     for name in (n for n in KEYS if n.endswith("_file")):
         values[name] = values[name] and str(_absolute(Path(values[name]), bases[name]))
-    return Loaded(config=_built(Config, values), origins=origins)
+    config = replace(_built(Config, values), warehouses=_others(values))
+    return Loaded(config=config, origins=origins)
+
+
+def _others(values: Mapping[str, Any]) -> dict[str, Another]:
+    """Make the warehouses that have names."""
+    given: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        if named := NAMED.fullmatch(key):
+            given.setdefault(named[1], {})[named[2]] = value
+    for name, of in given.items():
+        if not of.get("url") or name == "default":
+            raise ConfigError(
+                f"warehouses.{name} has no url, or a name that is taken",
+                hint="Write [warehouses.NAME] with a url; `default` is the section warehouse.",
+            )
+    return {name: Another(**of) for name, of in sorted(given.items())}
 
 
 def _file(file: Path | None, environment: Mapping[str, str]) -> Path | None:
@@ -301,6 +366,7 @@ def _built(section: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
                 else values[prefix + field.name]
             )
             for field in dataclasses.fields(section)
+            if field.name != "warehouses"
         }
     )
 
@@ -326,6 +392,7 @@ def joined_paths(paths: Sequence[str]) -> str:
 
 def child_environment(overrides: Mapping[str, Any]) -> dict[str, str]:
     """Make the environment of a child: this one's, with configuration keys set on top."""
-    unknown = overrides.keys() - KEYS.keys()
-    assert not unknown, unknown
-    return {**os.environ, **{KEYS[name].variable: str(value) for name, value in overrides.items()}}
+    keys = {name: find_key(name) for name in overrides}
+    assert all(keys.values()), keys
+    given = {key.variable: str(overrides[name]) for name, key in keys.items() if key}
+    return {**os.environ, **given}

@@ -28,6 +28,12 @@ class Point(Enum):
     PUSH_COMMIT_BEFORE = "push.commit.before"
     PUSH_COMMIT_AFTER = "push.commit.after"
     PUSH_FORGET_AFTER = "push.forget.after"
+    MERGE_TABLE_AFTER = "merge.table.after"
+    MERGE_COMMIT_BEFORE = "merge.commit.before"
+    MERGE_COMMIT_AFTER = "merge.commit.after"
+    REBUILD_TABLE_AFTER = "rebuild.table.after"
+    REBUILD_COMMIT_BEFORE = "rebuild.commit.before"
+    REBUILD_COMMIT_AFTER = "rebuild.commit.after"
 
 
 class CrashPoints:

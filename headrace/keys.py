@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
@@ -63,6 +64,8 @@ def keys_of(section: Any, prefix: str = "") -> list[Key]:
     hints = get_type_hints(section)
     for field in dataclasses.fields(section):
         hint = hints[field.name]
+        if get_origin(hint) is Mapping:  # of sections that have names of their own
+            continue
         if dataclasses.is_dataclass(hint):
             found += keys_of(hint, prefix + field.name + ".")
         else:
@@ -132,9 +135,14 @@ def checked(key: Key, value: Any, origin: str) -> Any:
             f"{origin}: {key.name} is {value!r}",
             hint=f"Use one of {named} (default: {shown(key, key.default)}).",
         )
-    if key.name == "warehouse.url" and value and not WAREHOUSE_URL.fullmatch(value):
+    if (
+        key.name.startswith("warehouse")
+        and key.name.endswith(".url")
+        and value
+        and not WAREHOUSE_URL.fullmatch(value)
+    ):
         raise ConfigError(
-            f"{origin}: warehouse.url is not the URL of a PostgreSQL",
+            f"{origin}: {key.name} is not the URL of a PostgreSQL",
             hint="Write it as postgresql://user:password@host:port/database.",
         )
     if key.name == "broker.bootstrap" and value and not BOOTSTRAP.fullmatch(value):

@@ -17,6 +17,7 @@ END = b"\xff\xff"
 
 COUNT, LENGTH = ">i2", ">i4"
 FIXED = {
+    pa.int32(): (">i4", pa.scalar(0, pa.int32())),
     pa.int64(): (">i8", pa.scalar(0, pa.int64())),
     pa.float64(): (">f8", pa.scalar(0.0, pa.float64())),
     pa.bool_(): ("?", pa.scalar(False, pa.bool_())),

@@ -4,10 +4,13 @@ HeadraceError
 ├── NotRunning
 │   └── Away            the warehouse cannot be used just now; the same attempt may succeed later
 ├── WarehouseError      the warehouse will say the same again until somebody acts
+│   └── NotAlike        what the warehouse has of what was sent is not what was sent
+├── Cancelled           somebody has asked that a migration stops
 ├── DefinitionError
 │   └── Drift           the warehouse's tables are not those that the dataflow defines
 └── Refused
     └── LedgerMismatch  the warehouse's ledger does not continue from this core
+        └── Gap         the core has forgotten batches that the warehouse lacks
 """
 
 from collections.abc import Iterator
@@ -26,12 +29,24 @@ class WarehouseError(HeadraceError):
     """The warehouse refused, and will again until somebody acts."""
 
 
+class NotAlike(WarehouseError):
+    """What the warehouse has of what was sent is not what was sent."""
+
+
+class Cancelled(HeadraceError):
+    """Somebody has asked that a migration stops."""
+
+
 class Drift(DefinitionError):
     """The warehouse's tables are not those that the dataflow defines."""
 
 
 class LedgerMismatch(Refused):
     """The warehouse's ledger does not continue from this core."""
+
+
+class Gap(LedgerMismatch):
+    """The core has forgotten batches that the warehouse lacks."""
 
 
 @contextmanager

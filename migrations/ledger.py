@@ -1,61 +1,103 @@
-"""The warehouse's ledger: through which batch, of which core, each partition has arrived.
+"""The warehouse's ledger: what has arrived of each partition, from which core, and what is merged.
 
 It moves by compare-and-set in the transaction that brings the rows, so rows and ledger cannot
-disagree, and of two pushers one changes nothing.
+disagree, and of two who move it one changes nothing. What is merged has a table of its own: a
+merge takes long, and arrivals do not wait for it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, LiteralString
 from uuid import UUID
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 CREATE_SCHEMA: LiteralString = "CREATE SCHEMA IF NOT EXISTS headrace"
 
 # A core is named from the first batch on: rows of two cores never mix under one ledger row.
-CREATE_TABLE: LiteralString = """\
+CREATE_ARRIVED: LiteralString = """\
 CREATE TABLE IF NOT EXISTS headrace.ledger (
     dataflow  text NOT NULL,
     partition integer NOT NULL,
     core      uuid,
     batch     bigint NOT NULL CHECK (batch >= 0),
     rows      bigint NOT NULL CHECK (rows >= 0),
+    tables    jsonb NOT NULL DEFAULT '{}',
     moved_at  timestamptz NOT NULL,
+    migration text NOT NULL DEFAULT '',
     PRIMARY KEY (dataflow, partition),
     CHECK ((core IS NULL) = (batch = 0))
 )"""
 
-# Dataflows had no partitions at first: all that a row of theirs says is of partition 0.
-DIVIDE: LiteralString = """\
-DO $$ BEGIN
-    IF NOT EXISTS (
-        SELECT FROM pg_attribute
-        WHERE attrelid = 'headrace.ledger'::regclass AND attname = 'partition'
-    ) THEN
-        ALTER TABLE headrace.ledger ADD COLUMN partition integer NOT NULL DEFAULT 0;
-        ALTER TABLE headrace.ledger
-            DROP CONSTRAINT ledger_pkey, ADD PRIMARY KEY (dataflow, partition);
-    END IF;
-END $$"""
+CREATE_MERGED: LiteralString = """\
+CREATE TABLE IF NOT EXISTS headrace.merged (
+    dataflow  text NOT NULL,
+    partition integer NOT NULL,
+    batch     bigint NOT NULL CHECK (batch >= 0),
+    merged_at timestamptz NOT NULL,
+    migration text NOT NULL DEFAULT '',
+    PRIMARY KEY (dataflow, partition)
+)"""
 
 ENTER: LiteralString = """\
 INSERT INTO headrace.ledger (dataflow, partition, core, batch, rows, moved_at)
 VALUES (%(dataflow)s, %(partition)s, NULL, 0, 0, now())
 ON CONFLICT DO NOTHING"""
 
+ENTER_MERGED: LiteralString = """\
+INSERT INTO headrace.merged (dataflow, partition, batch, merged_at)
+VALUES (%(dataflow)s, %(partition)s, 0, now())
+ON CONFLICT DO NOTHING"""
+
 LOCK: LiteralString = """\
-SELECT core, batch, rows FROM headrace.ledger
+SELECT core, batch, rows, tables, moved_at FROM headrace.ledger
 WHERE dataflow = %(dataflow)s AND partition = %(partition)s FOR UPDATE"""
 
 MOVE: LiteralString = """\
 UPDATE headrace.ledger
-SET core = %(core)s, batch = %(through)s, rows = rows + %(rows)s, moved_at = now()
+SET core = %(core)s, batch = %(through)s, rows = rows + %(rows)s, tables = %(tables)s,
+    moved_at = now(), migration = %(migration)s
 WHERE dataflow = %(dataflow)s AND partition = %(partition)s AND batch = %(after)s
     AND (core IS NULL OR core = %(core)s)"""
 
+COPY: LiteralString = """\
+UPDATE headrace.ledger
+SET core = %(core)s, batch = %(batch)s, rows = %(rows)s, tables = %(tables)s,
+    moved_at = now(), migration = %(migration)s
+WHERE dataflow = %(dataflow)s AND partition = %(partition)s"""
+
 READ: LiteralString = """\
-SELECT dataflow, partition, core, batch, rows FROM headrace.ledger
+SELECT dataflow, partition, core, batch, rows, tables, moved_at FROM headrace.ledger
 WHERE dataflow = ANY(%(dataflows)s)"""
+
+READ_MERGED: LiteralString = """\
+SELECT dataflow, partition, batch FROM headrace.merged WHERE dataflow = ANY(%(dataflows)s)"""
+
+# All that has arrived, as this transaction sees it.
+MERGE: LiteralString = """\
+UPDATE headrace.merged AS merged
+SET batch = ledger.batch, merged_at = now(), migration = %(migration)s
+FROM headrace.ledger AS ledger
+WHERE merged.dataflow = %(dataflow)s
+    AND (ledger.dataflow, ledger.partition) = (merged.dataflow, merged.partition)"""
+
+Place = tuple[str, int]
+"""A dataflow, and one of its partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What has arrived for one table: how many rows or operations, and the sum of their checksums.
+
+    Of an outlet with a key, rows that a later one had overtaken already were counted and not sent.
+    """
+
+    rows: int = 0
+    checksum: int = 0
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(self.rows + other.rows, (self.checksum + other.checksum) % 2**64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +110,8 @@ class Migrated:
     core: UUID | None
     batch: int
     rows: int
+    tables: Mapping[str, Tally]
+    moved_at: Any = None
 
     def fed_by(self, core_id: str) -> bool:
         """Tell whether `core_id` feeds this row, or may be the first to."""
@@ -76,55 +120,95 @@ class Migrated:
 
 def create(connection: psycopg.Connection[Any]) -> None:
     """Make the ledger where there is none."""
-    connection.execute(CREATE_SCHEMA)
-    connection.execute(CREATE_TABLE)
-    connection.execute(DIVIDE)
+    for statement in (CREATE_SCHEMA, CREATE_ARRIVED, CREATE_MERGED):
+        connection.execute(statement)
 
 
 def enter(connection: psycopg.Connection[Any], dataflow: str, partition: int) -> None:
-    """Give a partition of a dataflow its row, before its first batch."""
-    connection.execute(ENTER, {"dataflow": dataflow, "partition": partition})
+    """Give a partition of a dataflow its rows, before its first batch."""
+    for statement in (ENTER, ENTER_MERGED):
+        connection.execute(statement, {"dataflow": dataflow, "partition": partition})
 
 
 def lock(connection: psycopg.Connection[Any], dataflow: str, partition: int) -> Migrated:
     """Read a partition's row and hold it until the transaction ends."""
     row = connection.execute(LOCK, {"dataflow": dataflow, "partition": partition}).fetchone()
     assert row is not None, "the warehouse is prepared before anything is pushed"
-    return Migrated(*row)
+    return _migrated(*row)
 
 
 def move(
     connection: psycopg.Connection[Any],
-    dataflow: str,
-    partition: int,
+    place: Place,
+    arrived: Migrated,
     *,
     core_id: str,
-    after: int,
     through: int,
-    rows: int,
+    brought: Mapping[str, Tally],
+    migration: str,
 ) -> None:
-    """Move a partition of a dataflow from batch `after` to `through`."""
-    assert after < through, (after, through)
+    """Move a partition on from what has arrived through batch `through`."""
+    assert arrived.batch < through, (arrived, through)
+    tables = {name: arrived.tables.get(name, Tally()) + tally for name, tally in brought.items()}
     moved = connection.execute(
         MOVE,
         {
-            "dataflow": dataflow,
-            "partition": partition,
+            **_of(place),
             "core": UUID(core_id),
-            "after": after,
+            "after": arrived.batch,
             "through": through,
-            "rows": rows,
+            "rows": sum(tally.rows for tally in brought.values()),
+            "tables": _document(tables),
+            "migration": migration,
         },
     )
     assert moved.rowcount == 1, "the row is locked: nobody else can have moved it"
 
 
-def read(
-    connection: psycopg.Connection[Any], dataflows: list[str]
-) -> dict[tuple[str, int], Migrated]:
-    """Read the rows of dataflows, by dataflow and partition, without locking them."""
+def copy(
+    connection: psycopg.Connection[Any], place: Place, arrived: Migrated, *, migration: str
+) -> None:
+    """Say of a partition what another warehouse's ledger says, whose rows were copied."""
+    connection.execute(
+        COPY,
+        {
+            **_of(place),
+            "core": arrived.core,
+            "batch": arrived.batch,
+            "rows": arrived.rows,
+            "tables": _document(arrived.tables),
+            "migration": migration,
+        },
+    )
+    merge(connection, place[0], migration=migration)
+
+
+def merge(connection: psycopg.Connection[Any], dataflow: str, *, migration: str) -> None:
+    """Say that all is in main that has arrived, as this transaction sees it."""
+    connection.execute(MERGE, {"dataflow": dataflow, "migration": migration})
+
+
+def read(connection: psycopg.Connection[Any], dataflows: list[str]) -> dict[Place, Migrated]:
+    """Read what has arrived of dataflows, without locking it."""
     rows = connection.execute(READ, {"dataflows": dataflows})
-    return {
-        (dataflow, partition): Migrated(core, batch, total)
-        for dataflow, partition, core, batch, total in rows
-    }
+    return {(dataflow, partition): _migrated(*row) for dataflow, partition, *row in rows}
+
+
+def merged(connection: psycopg.Connection[Any], dataflows: list[str]) -> dict[Place, int]:
+    """Tell through which batch each partition of dataflows is in main."""
+    rows = connection.execute(READ_MERGED, {"dataflows": dataflows})
+    return {(dataflow, partition): batch for dataflow, partition, batch in rows}
+
+
+def _of(place: Place) -> dict[str, Any]:
+    dataflow, partition = place
+    return {"dataflow": dataflow, "partition": partition}
+
+
+def _migrated(core: UUID | None, batch: int, rows: int, tables: Any, moved_at: Any) -> Migrated:
+    tallies = {name: Tally(*tally) for name, tally in tables.items()}
+    return Migrated(core, batch, rows, tallies, moved_at)
+
+
+def _document(tables: Mapping[str, Tally]) -> Jsonb:
+    return Jsonb({name: [tally.rows, tally.checksum] for name, tally in tables.items()})

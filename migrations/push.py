@@ -1,43 +1,30 @@
-"""One push: what one partition has staged of a dataflow, moved into the warehouse whole and once.
+"""A push: what one partition has staged of a dataflow, moved into a warehouse whole and once.
 
     lock the warehouse's ledger row, at batch m
     open the core's snapshot, at batch c
     make sure that the core has c on its disk
-    COPY every outlet's rows of (m, c]; with a key, apply the last operation of each
+    COPY every outlet's rows of (m, c] into delta; both sides count them and sum them up
     move the ledger m -> c; commit             <- now the warehouse has them, durably
-    the core forgets what is staged through c
+    the core takes note, and forgets what all warehouses have
 
 Killed before the commit, nothing happened. Killed after it, the next push finds the ledger at c
-and only forgets. The snapshot is opened after the lock so that it can never be older than the
+and only takes note. The snapshot is opened after the lock so that it can never be older than the
 ledger that it continues. The core's disk comes first because, with core.durability weak, a power
 failure could still take c back, and other tuples would become batches of the same ids.
 """
 
-from dataclasses import dataclass
-from typing import LiteralString
+from dataclasses import dataclass, field
 
-from psycopg import sql
-
-from etl_procs import staging
 from etl_procs.dataflow import Dataflow
-from etl_procs.model import Outlet
 from etl_procs.origin import Origin
 from etl_procs.reader import Snapshot
 from headrace.crash import CrashPoints, Point
-from migrations import ledger, staged
-from migrations.errors import LedgerMismatch, translated
-from migrations.warehouse import Connection, names, table_of
-
-DELETE: LiteralString = """\
-DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {staged} WHERE {deleted})"""
-
-# Not deleted and inserted: what refers to a row there goes on referring to it. In the order of the
-# key, 50,000 rows of a million are replaced in 0.6 s; in any other, in 1.0 s.
-UPSERT: LiteralString = """\
-INSERT INTO {table} ({columns}) SELECT {columns} FROM {staged} WHERE NOT {deleted} ORDER BY {key}
-ON CONFLICT ({key}) DO UPDATE SET ({columns}) = ROW ({given})"""
-
-DROP: LiteralString = "DROP TABLE {staged}"
+from migrations import ledger
+from migrations.errors import Gap, LedgerMismatch, translated
+from migrations.plan import Confirm, Copy, Plan, Step
+from migrations.progress import Progress
+from migrations.runner import Runner
+from migrations.warehouse import Connection, Warehouse
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,94 +43,94 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Pushes dataflows from the core of one partition."""
+    """Pushes dataflows from the core of one partition into one warehouse."""
 
     partition: int
+    warehouse: Warehouse
     origin: Origin
     crash: CrashPoints
     batches_max: int
+    migration: str = "push"
+    progress: Progress = field(default_factory=Progress)
 
-    def run(self, connection: Connection, dataflow: Dataflow) -> Pushed:
-        """Move what is staged, at most `batches_max` batches of it."""
-        with translated(f"pushing {dataflow.name}"):
+    def run(self, connection: Connection, dataflow: Dataflow, upto: int | None = None) -> Pushed:
+        """Move what is staged, at most `batches_max` batches of it, and none after `upto`."""
+        runner = Runner(
+            connection,
+            self.crash,
+            self.migration,
+            self.progress,
+            warehouse=self.warehouse.name,
+            origin=self.origin,
+        )
+        with translated(f"pushing {dataflow.name} to {self.warehouse.name}"):
             with connection.transaction():
-                pushed = self._move(connection, dataflow)
+                arrived = ledger.lock(connection, dataflow.name, self.partition)
+                with self.origin.snapshot() as runner.snapshot:
+                    committed = runner.snapshot.batch(dataflow.name)
+                    through = min(
+                        committed if upto is None else max(upto, arrived.batch),
+                        arrived.batch + self.batches_max,
+                    )
+                    plan = self.decide(dataflow, arrived, runner.snapshot, through)
+                    if plan.together:
+                        self.origin.make_durable()
+                    runner.together(plan)
                 self.crash.reached(Point.PUSH_COMMIT_BEFORE)
             self.crash.reached(Point.PUSH_COMMIT_AFTER)
-        self.origin.forget(dataflow.name, pushed.through)
-        self.crash.reached(Point.PUSH_FORGET_AFTER)
-        return pushed
+        runner.then(plan)
+        rows = sum(tally.rows for tally in runner.brought.values())
+        last = committed if upto is None else upto
+        return Pushed(arrived.batch, through, rows, more=through < last)
 
-    def _move(self, connection: Connection, dataflow: Dataflow) -> Pushed:
-        arrived = ledger.lock(connection, dataflow.name, self.partition)
-        with self.origin.snapshot() as snapshot:
-            committed = snapshot.batch(dataflow.name)
-            check_continues(arrived, snapshot, dataflow.name)
-            after, through = arrived.batch, min(committed, arrived.batch + self.batches_max)
-            if through == after:
-                return Pushed(after, through, rows=0, more=False)
-            self.origin.make_durable()
-            batches = staged.Range(snapshot, after, through)
-            rows = sum(
-                apply_staged(connection, outlet, batches) for outlet in dataflow.outlets.values()
-            )
-            core_id = snapshot.core_id
-        self.crash.reached(Point.PUSH_COPY_AFTER)
-        ledger.move(
-            connection,
-            dataflow.name,
-            self.partition,
-            core_id=core_id,
-            after=after,
-            through=through,
-            rows=rows,
-        )
-        return Pushed(after, through, rows, more=through < committed)
+    def decide(
+        self, dataflow: Dataflow, arrived: ledger.Migrated, snapshot: Snapshot, through: int
+    ) -> Plan:
+        """Plan how to bring a warehouse from what has arrived to batch `through`."""
+        check_continues(arrived, snapshot, dataflow.name, self.warehouse.name)
+        place, after = (dataflow.name, self.partition), arrived.batch
+        confirmed = snapshot.confirmed(dataflow.name).get(self.warehouse.name)
+        if through == after:
+            return Plan(then=(Confirm(place, after),) if confirmed != after else ())
+        copies = [
+            Copy(outlet, self.partition, after, through, *found)
+            for outlet in self.warehouse.outlets(dataflow)
+            for found in [snapshot.measure(outlet, after, through)]
+            if found[0]
+        ]
+        step = Step(place, arrived, through, snapshot.core_id)
+        return Plan((*copies, step), (Confirm(place, through),))
 
 
-def check_continues(arrived: ledger.Migrated, snapshot: Snapshot, dataflow: str) -> None:
+def check_continues(
+    arrived: ledger.Migrated, snapshot: Snapshot, dataflow: str, warehouse: str
+) -> None:
     """Refuse to move rows into a warehouse whose ledger does not continue from this core."""
+    anew = (
+        f"or, to fill it anew, DROP SCHEMA {dataflow}, {dataflow}_main, {dataflow}_delta CASCADE "
+        f"there and DELETE its rows from headrace.ledger and headrace.merged."
+    )
     if not arrived.fed_by(snapshot.core_id):
         raise LedgerMismatch(
             f"the warehouse's {dataflow} is fed by the core {arrived.core}, and this one is "
             f"{snapshot.core_id}: its batches would double or hide the other's rows",
             hint="Push from the data folder that fed it before; or give this one a warehouse of "
-            f"its own; or, to feed it anew, DROP SCHEMA {dataflow} CASCADE there and DELETE its "
-            "row from headrace.ledger.",
+            f"its own; {anew}",
         )
-    committed = snapshot.batch(dataflow)
+    committed, forgotten = snapshot.batch(dataflow), snapshot.forgotten(dataflow)
     if arrived.batch > committed:
         raise LedgerMismatch(
             f"the warehouse has {dataflow} through batch {arrived.batch}, and the core has "
             f"committed {committed} only: the core was restored to an older state, and its next "
             "batches would be taken for those that have arrived",
-            hint="Bring back the core's file as it was; or start over with `headrace reset`, "
-            f"DROP SCHEMA {dataflow} CASCADE in the warehouse and DELETE its row from "
-            "headrace.ledger.",
+            hint="Bring back the core's file as it was; or start over with `headrace reset`; "
+            + anew,
         )
-
-
-def apply_staged(connection: Connection, outlet: Outlet, batches: staged.Range) -> int:
-    """Bring what is staged for `outlet` in some batches into its table: appended, or by key.
-
-    Tells how many rows or operations that is.
-    """
-    table = table_of(outlet)
-    if not outlet.key:
-        return staged.copy(connection, outlet, table, batches)
-    temporary = staged.temporary("operations")
-    staged.create(connection, outlet, temporary)
-    rows = staged.copy(connection, outlet, temporary, batches)
-    columns = outlet.columns.names
-    for statement in (DELETE, UPSERT, DROP):
-        connection.execute(
-            sql.SQL(statement).format(
-                table=table,
-                staged=temporary,
-                deleted=sql.Identifier(staging.DELETED),
-                key=names(outlet.key),
-                columns=names(columns),
-                given=sql.SQL(", ").join(sql.Identifier("excluded", name) for name in columns),
-            )
+    if arrived.batch < forgotten:
+        raise Gap(
+            f"the warehouse has {dataflow} through batch {arrived.batch}, and the core has "
+            f"forgotten what it staged through batch {forgotten}: the rows in between are in "
+            "neither",
+            hint="Was it restored from a backup? Restore a newer one; or copy its tables from "
+            f"another warehouse: `headrace migrate rebuild --warehouse {warehouse}`.",
         )
-    return rows

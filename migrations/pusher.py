@@ -1,6 +1,7 @@
-"""The pusher: the thread beside the engine that sends what the core has committed.
+"""The pusher: the thread beside the engine that sends what the core has committed to a warehouse.
 
-It sleeps until the core commits. A warehouse that is away is tried again, ever more slowly, for
+It sleeps until the core commits, and between two pushes for as long as what comes may wait: a time,
+unless it is so many rows or bytes. A warehouse that is away is tried again, ever more slowly, for
 as long as it takes: the core keeps what it has not confirmed. Anything else that goes wrong ends
 the pusher and is handed to its owner.
 """
@@ -8,14 +9,15 @@ the pusher and is handed to its owner.
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import Passing
 from headrace.clock import Clock
-from migrations import warehouse
-from migrations.errors import Away
+from migrations import layout, rebuild, warehouse
+from migrations.errors import Away, Gap
 from migrations.push import Push
-from migrations.warehouse import Connection
+from migrations.warehouse import Connection, Warehouse
 
 log = logging.getLogger(__name__)
 
@@ -24,32 +26,45 @@ BACKOFF_S_MIN = 0.2
 BACKOFF_S_MAX = 10.0
 
 
-class Pusher:
-    """Pushes dataflows whenever a core has committed, at most once in `every_s`.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much may wait, and how long."""
 
-    There is one push for each partition, in their order.
+    wait_s: float
+    rows: int
+    size: int
+
+
+class Pusher:
+    """Pushes dataflows to a warehouse whenever a core has committed, within limits.
+
+    There is one push for each partition, in their order. `others` are the warehouses that may have
+    what this one lacks.
     """
 
     def __init__(
         self,
+        place: Warehouse,
         pushes: Sequence[Push],
         dataflows: Sequence[Dataflow],
         *,
-        url: str,
-        every_s: float,
+        limits: Limits,
         clock: Clock,
         on_failure: Callable[[Exception], None],
+        others: Sequence[Warehouse] = (),
     ) -> None:
+        self._place = place
         self._pushes = pushes
-        self._dataflows = dataflows
-        self._url = url
-        self._every_s = every_s
+        self._dataflows = [flow for flow in dataflows if place.outlets(flow)]
+        self._limits = limits
         self._clock = clock
         self._on_failure = on_failure
+        self._others = others
         self._changed = threading.Condition()
         self._pending = True  # what an earlier run has left behind
+        self._rows = self._size = 0
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="pusher", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"push {place.name}", daemon=True)
 
     def prepare(self) -> None:
         """Make the warehouse's tables, and refuse those that are not the dataflows'.
@@ -57,23 +72,27 @@ class Pusher:
         A warehouse that is away is not waited for: `start` does the same whenever it connects.
         """
         try:
-            with warehouse.connect(self._url, application="headrace pusher") as connection:
+            with self._connected() as connection:
                 self._prepare(connection)
         except Away as error:
-            log.warning("the warehouse's tables cannot be looked at yet: %s", error.what)
+            log.warning(
+                "the tables of %s cannot be looked at yet: %s", self._place.name, error.what
+            )
 
     def start(self) -> None:
         """Begin, with whatever is staged already."""
         self._thread.start()
 
-    def notify(self) -> None:
-        """Say that the core has committed; returns at once."""
+    def notify(self, rows: int = 0, size: int = 0) -> None:
+        """Say that the core has committed, and staged so much; returns at once."""
         with self._changed:
             self._pending = True
+            self._rows += rows
+            self._size += size
             self._changed.notify()
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """Finish the push at hand and end; tell whether it has ended in time."""
+        """Stop after the push at hand; False if that takes longer than this time."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -84,36 +103,42 @@ class Pusher:
         try:
             self._push_and_retry()
         except Exception as error:  # noqa: BLE001 - the thread's last place to say something
-            log.error("the pusher stops: %s", error)
+            log.error("pushing to %s stops: %s", self._place.name, error)
             self._on_failure(error)
 
     def _push_and_retry(self) -> None:
         backoff_s = BACKOFF_S_MIN
         while not self._stopping:
             try:
-                with warehouse.connect(self._url, application="headrace pusher") as connection:
+                with self._connected() as connection:
                     self._prepare(connection)
-                    log.info("connected to the warehouse")
+                    log.info("connected to the warehouse %s", self._place.name)
                     while self._wait_for_work():
                         started = self._clock.monotonic()
                         self._push_all(connection)
                         backoff_s = BACKOFF_S_MIN
-                        self._rest(started + self._every_s - self._clock.monotonic())
+                        self._rest(started + self._limits.wait_s - self._clock.monotonic())
             except (Away, Passing) as error:
-                log.warning("trying again in %.1f s: %s", backoff_s, error.what)
+                log.warning(
+                    "pushing to %s again in %.1f s: %s", self._place.name, backoff_s, error.what
+                )
                 self.notify()
-                self._rest(backoff_s)
+                self._pause(backoff_s)
                 backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    def _connected(self) -> Connection:
+        return warehouse.connect(self._place.url, application="headrace pusher")
 
     def _prepare(self, connection: Connection) -> None:
         for dataflow in self._dataflows:
-            warehouse.prepare(connection, dataflow)
+            layout.prepare(connection, self._place, dataflow)
 
     def _wait_for_work(self) -> bool:
         """Sleep until there is something to push; False when it is time to stop."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._stopping)
             self._pending = False
+            self._rows = self._size = 0
             return not self._stopping
 
     def _push_all(self, connection: Connection) -> None:
@@ -130,17 +155,36 @@ class Pusher:
     def _push_one(self, connection: Connection, push: Push, dataflow: Dataflow) -> None:
         more = True
         while more and not self._stopping:
-            pushed = push.run(connection, dataflow)
+            try:
+                pushed = push.run(connection, dataflow)
+            except Gap:
+                rebuild.begin(
+                    connection, self._place, self._others, dataflow, push.partition, push.crash
+                )
+                continue
             more = pushed.more
             if pushed.through > pushed.after:
                 log.info(
-                    "pushed %s through batch %d: %d batches, %d rows",
+                    "pushed %s to %s through batch %d: %d batches, %d rows",
                     dataflow.place(push.partition),
+                    self._place.name,
                     pushed.through,
                     pushed.through - pushed.after,
                     pushed.rows,
                 )
 
     def _rest(self, seconds: float) -> None:
+        """Let more come, for a time and to a limit."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping, timeout=max(seconds, 0))
+            self._changed.wait_for(
+                lambda: (
+                    self._stopping
+                    or self._rows >= self._limits.rows
+                    or self._size >= self._limits.size
+                ),
+                timeout=max(seconds, 0),
+            )
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping, timeout=seconds)

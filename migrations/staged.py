@@ -1,33 +1,37 @@
-"""What is staged for an outlet, carried into a table of PostgreSQL.
+"""What is staged for an outlet, carried into a table of PostgreSQL that has delta's columns.
 
 Without a key that is rows, which are appended. With one it is operations: rows that replace the
 one of their key, and deletions. Of the operations of one key the last in order counts, so it alone
-is carried. The push applies them, and a query reads them in place of the rows of their keys.
+is carried.
 """
 
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterable, Iterator
 from typing import LiteralString, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from etl_procs import staging
 from etl_procs.columns import Type
 from etl_procs.model import Outlet
 from etl_procs.reader import Snapshot
-from migrations import binary
-from migrations.warehouse import Connection, names, table_of
+from migrations import binary, tables
+from migrations.warehouse import Connection, names
 
-# Not LIKE, which would bring NOT NULL along: of a deletion, only the key is there.
-CREATE: LiteralString = """\
-CREATE TEMPORARY TABLE {staged} AS
-SELECT {columns}, false AS {deleted} FROM {table} WITH NO DATA"""
+CREATE: LiteralString = "CREATE TEMPORARY TABLE {staged} AS SELECT * FROM {delta} WITH NO DATA"
 
 COPY: LiteralString = "COPY {table} ({columns}) FROM STDIN (FORMAT BINARY)"
 
 NUMBER = "_number"  # no column of a user's is called so
+
+
+class Range(NamedTuple):
+    """The batches of (after, through] of a partition."""
+
+    snapshot: Snapshot
+    partition: int
+    after: int
+    through: int
 
 
 def temporary(name: str) -> sql.Identifier:
@@ -36,41 +40,21 @@ def temporary(name: str) -> sql.Identifier:
 
 
 def create(connection: Connection, outlet: Outlet, table: sql.Identifier) -> None:
-    """Make a temporary table for what is staged; `_deleted` says which rows are deletions."""
-    connection.execute(
-        sql.SQL(CREATE).format(
-            staged=table,
-            columns=names(outlet.columns.names),
-            deleted=sql.Identifier(staging.DELETED),
-            table=table_of(outlet),
-        )
-    )
+    """Make a temporary table for what is staged. Of a deletion, only the key is there."""
+    delta = tables.identifier(tables.delta(outlet))
+    connection.execute(sql.SQL(CREATE).format(staged=table, delta=delta))
 
 
-class Range(NamedTuple):
-    """The batches of (after, through] of a partition."""
-
-    snapshot: Snapshot
-    after: int
-    through: int
-
-
-def copy(connection: Connection, outlet: Outlet, into: sql.Identifier, *ranges: Range) -> int:
-    """COPY what is staged for `outlet` in some ranges of batches into a table.
-
-    Tells how many rows or operations that is. One that a later one of its key has overtaken is
-    counted and not sent: the count is the same however the batches are divided among pushes.
-    """
-    tables = chain.from_iterable(r.snapshot.staged(outlet, r.after, r.through) for r in ranges)
-    first = next(tables, None)
-    if first is None:
-        return 0
-    tables = chain([first], tables)
-    if not outlet.key:
-        return _copy(connection, outlet, into, tables)
-    operations = pa.concat_tables(tables)
-    _copy(connection, outlet, into, [last_of_each_key(outlet, operations)])
-    return int(operations.num_rows)
+def read(outlet: Outlet, *ranges: Range) -> Iterator[pa.Table]:
+    """Read what is staged in some ranges of batches, in order, as delta has it."""
+    schema = tables.arrow(outlet)
+    for snapshot, partition, after, through in ranges:
+        of_partition = pa.scalar(partition, schema.field(tables.PARTITION).type)
+        for found in snapshot.staged(outlet, after, through):
+            column = pa.repeat(of_partition, found.num_rows)
+            wide = found.add_column(1, schema.field(tables.PARTITION), column)
+            assert wide.schema.equals(schema), wide.schema
+            yield wide
 
 
 def last_of_each_key(outlet: Outlet, operations: pa.Table) -> pa.Table:
@@ -87,19 +71,24 @@ def last_of_each_key(outlet: Outlet, operations: pa.Table) -> pa.Table:
     return operations.filter(pc.is_in(numbers, value_set=last[f"{NUMBER}_max"]))
 
 
-def _copy(
-    connection: Connection, outlet: Outlet, into: sql.Identifier, tables: Iterable[pa.Table]
+def carried(outlet: Outlet, staged: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Give, of what is staged, what is carried: all rows, or the last operation of each key."""
+    if not outlet.key:
+        yield from staged
+    elif operations := list(staged):
+        yield last_of_each_key(outlet, pa.concat_tables(operations))
+
+
+def copy(
+    connection: Connection, outlet: Outlet, into: sql.Identifier, staged: Iterable[pa.Table]
 ) -> int:
-    schema = staging.schema(outlet)
-    wanted = schema.remove(schema.get_field_index(staging.BATCH))
-    statement = sql.SQL(COPY).format(table=into, columns=names(wanted.names))
-    rows = 0
-    with connection.cursor() as cursor, cursor.copy(statement) as writing:
-        writing.write(binary.BEGIN)
-        for table in tables:
-            assert table.schema.equals(schema), table.schema
-            for part in binary.encoded(table.select(wanted.names)):
-                writing.write(part)
-            rows += table.num_rows
-        writing.write(binary.END)
-    return rows
+    """COPY rows into a table; tell how many PostgreSQL has put there."""
+    statement = sql.SQL(COPY).format(table=into, columns=names(tables.arrow(outlet).names))
+    with connection.cursor() as cursor:
+        with cursor.copy(statement) as writing:
+            writing.write(binary.BEGIN)
+            for table in staged:
+                for part in binary.encoded(table):
+                    writing.write(part)
+            writing.write(binary.END)
+        return cursor.rowcount

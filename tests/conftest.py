@@ -12,10 +12,11 @@ from alone import Alone, a_broker, a_postgres, data_folder
 from live import Parts
 from psycopg import sql
 from pyspark.sql import SparkSession
+from shop import HERE
 from vectoring import a_spark
 
 from api.island import Island
-from migrations import warehouse
+from migrations import layout, warehouse
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def warehouse_url(postgres_url: str) -> Iterator[str]:
 def connection(warehouse_url: str) -> Iterator[warehouse.Connection]:
     """A connection to a warehouse that is prepared for `shop`."""
     with warehouse.connect(warehouse_url, application="test") as opened:
-        warehouse.prepare(opened, shop.flow)
+        layout.prepare(opened, HERE, shop.flow)
         yield opened
 
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+from trial import forget
 
 from etl_procs import Batch, Dataflow, Transaction, by_count, last_tuples, ledger
 from etl_procs.batch import ARRIVAL, Arrived, place_of
@@ -128,11 +129,11 @@ def run(home: Path, crash: CrashPoints) -> None:
     letters(DeadLetters.replay, "second+third")
     core.drain()
     letters(DeadLetters.drop, "first")
-    origin.forget(flow.name, 3)
+    forget(origin, flow.name, 3)
     clock.pace_s = 1.0
     caller.call(flow.name, "bump", {"k": 2, "v": 2000}, key="two")
     feed(0, LAST - 1)
-    origin.forget(flow.name, FIRST)
+    forget(origin, flow.name, FIRST)
     assert ledger.last_batch(store.connection, flow.name) == LAST
 
 

@@ -13,13 +13,14 @@ from headrace import config
 from headrace.crash import CrashPoints
 from migrations import warehouse
 from migrations.push import Push
+from migrations.warehouse import DEFAULT, Warehouse
 
 
 def main(module: str, home: str, url: str, crash_at: str) -> None:
     flow, path, crash = import_module(module).flow, core_path(Path(home)), CrashPoints(crash_at)
     origin = Origin(path, config.Core(), crash)
     with warehouse.connect(url, application="test") as connection:
-        Push(0, origin, crash, batches_max=1_000).run(connection, flow)
+        Push(0, Warehouse(DEFAULT, url), origin, crash, batches_max=1_000).run(connection, flow)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from api.app import create
 from api.calls import Calls
 from api.island import Island
 from api.metrics import Figures
+from api.migrations import Moved
 from api.streams import Streams
 from etl_procs.callers import Callers
 from etl_procs.dataflow import Dataflow
@@ -85,9 +86,10 @@ def serving(
     calls: Calls | None = None,
     living: Callable[[], list[Measured | None]] = no_engine,
     streams: Streams | None = None,
+    moved: Moved | None = None,
 ) -> Iterator[Client]:
     made = calls or calls_on(island.cores[0])
-    app = create(island, made, Figures(island.cores, living), KEY, streams)
+    app = create(island, made, Figures(island.cores, living), KEY, streams, moved)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -22,7 +22,12 @@ from etl_procs.transaction import Transaction
 from headrace import config
 from headrace.crash import CrashPoints
 from migrations import warehouse
+from migrations.merge import Merging
 from migrations.push import Push, Pushed
+from migrations.warehouse import DEFAULT, Warehouse
+
+HERE = Warehouse(DEFAULT, "")
+"""The warehouse of a test: it is connected already."""
 
 flow = Dataflow("shop")
 orders = flow.stream(
@@ -49,16 +54,20 @@ class Warehoused(Trial):
         self.home = home
 
         self.origin = Origin(self.path, config.Core(), CrashPoints())
+        self.origin.feed(flow.name, [HERE.name])
 
     def close(self) -> None:
         self.origin.close()
         super().close()
 
     def a_push(self, batches_max: int = 1_000, *, crash_at: str = "") -> Push:
-        return Push(0, self.origin, CrashPoints(crash_at), batches_max)
+        return Push(0, HERE, self.origin, CrashPoints(crash_at), batches_max)
 
     def push(self, connection: warehouse.Connection, batches_max: int = 1_000) -> Pushed:
         return self.a_push(batches_max).run(connection, self.flows[0])
+
+    def merge(self, connection: warehouse.Connection, crash_at: str = "") -> int:
+        return Merging(HERE, CrashPoints(crash_at)).run(connection, self.flows[0])
 
 
 class Shop(Warehoused):
@@ -85,7 +94,8 @@ def island_over(
 ) -> Island:
     """Make an island that knows this dataflow, and more."""
     catalogue = Catalogue({known.name: known for known in (flow, *more)})
-    return Island(url, [reader.path], catalogue, timeout_ms=timeout_ms, rows_max=rows_max)
+    here = Warehouse(DEFAULT, url)
+    return Island([here], [reader.path], catalogue, timeout_ms=timeout_ms, rows_max=rows_max)
 
 
 def ask(island: Island, sql: str, freshness: Freshness = Freshness.STAGED) -> list[tuple[Any, ...]]:

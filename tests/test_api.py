@@ -48,10 +48,10 @@ def test_a_query_is_answered_at_each_freshness(
         "as_of": {"shop": 2},
         "freshness": "staged",
     }
-    main = client.ask("SELECT sum(id), avg(price) FROM sales", "main").document
-    assert main["rows"] == [["1", 1.5]]
-    assert [column["type"] for column in main["columns"]] == ["numeric", "double precision"]
-    assert (main["as_of"], main["freshness"]) == ({"shop": 1}, "main")
+    delta = client.ask("SELECT sum(id), avg(price) FROM sales", "delta").document
+    assert delta["rows"] == [["1", 1.5]]
+    assert [column["type"] for column in delta["columns"]] == ["numeric", "double precision"]
+    assert (delta["as_of"], delta["freshness"]) == ({"shop": 1}, "delta")
 
 
 def test_values_travel_without_loss() -> None:

@@ -159,7 +159,7 @@ def test_what_the_product_imports_is_declared() -> None:
         for imported in imports(module)
         if imported in distributions
         and imported not in PACKAGES
-        and not declared & {item.replace("_", "-") for item in distributions[imported]}
+        and not declared & {item.lower().replace("_", "-") for item in distributions[imported]}
     }
     assert not undeclared
 

@@ -13,7 +13,7 @@ from flows import EXAMPLE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from meanwhile import repeating
-from shop import ask, island_over
+from shop import HERE, ask, island_over
 
 from api import cut, grammar
 from api.cut import Freshness
@@ -23,16 +23,19 @@ from api.parse import parse
 from etl_procs import loader, reader
 from etl_procs.reader import Reader, Snapshot
 from headrace.errors import NotRunning
-from migrations import warehouse
+from migrations import layout, warehouse
 from migrations.errors import Away, LedgerMismatch
 
 QUERYING = Path(__file__).parent.parent / "docs" / "querying.md"
-MAIN, STAGED = Freshness.MAIN, Freshness.STAGED
+MAIN, DELTA, STAGED = Freshness
 
 
 def half_pushed(store: shop.Shop, connection: warehouse.Connection) -> None:
-    """Three sales in main, two more staged."""
-    store.sell_all([[(1, 1.0, "a"), (2, -2.0, "b")], [(3, 3.0, None)]])
+    """Two sales in main, one in delta, two more staged."""
+    store.sell((1, 1.0, "a"), (2, -2.0, "b"))
+    store.push(connection)
+    store.merge(connection)
+    store.sell((3, 3.0, None))
     store.push(connection)
     store.sell_all([[(4, -4.0, "d")], [(5, 5.0, "a")]])
 
@@ -47,9 +50,13 @@ def test_each_freshness_tells_its_rows_and_its_batch(
         as_of={"shop": 4},
         freshness=STAGED,
     )
-    assert island.query("SELECT count(*) FROM shop.sales", MAIN) == Answer(
-        columns=(Column("count", "bigint"),), rows=((3,),), as_of={"shop": 2}, freshness=MAIN
-    )
+    for freshness, rows, batch in [(DELTA, 3, 2), (MAIN, 2, 1)]:
+        assert island.query("SELECT count(*) FROM shop.sales", freshness) == Answer(
+            columns=(Column("count", "bigint"),),
+            rows=((rows,),),
+            as_of={"shop": batch},
+            freshness=freshness,
+        )
 
 
 def test_a_query_of_no_table_is_as_of_nothing(island: Island) -> None:
@@ -102,10 +109,13 @@ def test_answers_are_those_of_postgresql_over_plain_tables(
     half_pushed(store, connection)
     staged = {query: in_any_order(ask(island, query, STAGED)) for query in QUERIES}
     store.push(connection)
+    delta = {query: in_any_order(ask(island, query, DELTA)) for query in QUERIES}
+    store.merge(connection)
     main = {query: in_any_order(ask(island, query, MAIN)) for query in QUERIES}
     connection.execute("SET search_path TO shop; SET timezone TO 'UTC'")
     expected = {q: in_any_order(connection.execute(q.encode()).fetchall()) for q in QUERIES}
     assert staged == expected
+    assert delta == expected
     assert main == expected
 
 
@@ -120,10 +130,11 @@ def test_the_queries_of_the_documentation_work_and_use_every_function(
     island = island_over(warehouse_url, store.reader, flow)
     queries = re.findall(r"```sql\n(.*?)```", QUERYING.read_text(), re.DOTALL)
     with warehouse.connect(warehouse_url, application="test") as connection:
-        warehouse.prepare(connection, flow)
+        layout.prepare(connection, HERE, flow)
         connection.execute(
-            "INSERT INTO leaderboard.votes VALUES ('555-01', 1, 'Edwina'), ('555-02', 2, 'Tab'), "
-            "('555-03', 1, 'Edwina'), ('555-04', 3, NULL)"
+            "INSERT INTO leaderboard_main.votes "
+            "VALUES ('555-01', 1, 'Edwina'), ('555-02', 2, 'Tab'), ('555-03', 1, 'Edwina'), "
+            "('555-04', 3, NULL)"
         )
         connection.execute("SET search_path TO leaderboard; SET timezone TO 'UTC'")
         for query in queries:
@@ -158,7 +169,7 @@ def test_values_at_their_limits_are_answered_as_they_were(
     store.sell(*sales)
     before = ask(island, "SELECT id, price, note FROM sales")
     store.push(connection)
-    after = ask(island, "SELECT id, price, note FROM sales", MAIN)
+    after = ask(island, "SELECT id, price, note FROM sales", DELTA)
     assert repr(before) == repr(after) == repr(sales)
 
 
@@ -182,7 +193,7 @@ def test_what_is_staged_is_on_the_cores_disk_before_an_answer_tells_it(
 # One cut
 
 
-def test_while_pushes_go_on_no_row_is_missing_or_doubled(
+def test_while_pushes_and_merges_go_on_no_row_is_missing_or_doubled(
     island: Island, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     """Each batch sells and takes back: the sum is 0 at every cut, and counts never fall."""
@@ -192,11 +203,13 @@ def test_while_pushes_go_on_no_row_is_missing_or_doubled(
         for _ in range(next(some)):
             store.sell((next(ids), 5.0, "x"), (next(ids), -5.0, "y"))
         store.push(connection, batches_max=next(some))
+        if next(some) > 2:
+            store.merge(connection)
 
-    last = {MAIN: (0, 0), STAGED: (0, 0)}
+    last = dict.fromkeys(Freshness, (0, 0))
     with repeating(sell_and_push):
         for turn in range(200):
-            freshness = (MAIN, STAGED)[turn % 2]
+            freshness = (MAIN, DELTA, STAGED)[turn % 3]
             answer = island.query(
                 "SELECT count(*), count(DISTINCT id), coalesce(sum(price), 0)::bigint, "
                 "(SELECT count(*) FROM refunds) FROM sales",
@@ -208,6 +221,7 @@ def test_while_pushes_go_on_no_row_is_missing_or_doubled(
             assert (batch, count) >= last[freshness]
             last[freshness] = (batch, count)
     assert last[STAGED][0] > 20
+    assert last[MAIN][0] > 0
 
 
 def test_a_push_between_the_two_snapshots_is_seen_once(
@@ -247,7 +261,7 @@ sales_of_a_batch = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(batches=st.lists(sales_of_a_batch, min_size=1, max_size=6), data=st.data())
-def test_any_split_between_staged_and_main_gives_the_same_answers(
+def test_any_split_between_staged_delta_and_main_gives_the_same_answers(
     warehouse_url: str,
     tmp_path_factory: pytest.TempPathFactory,
     batches: Sequence[Sequence[shop.Sale]],
@@ -261,17 +275,22 @@ def test_any_split_between_staged_and_main_gives_the_same_answers(
         "SELECT s.id, r.id FROM sales s FULL JOIN refunds r ON r.id = s.id",
     ]
     with warehouse.connect(warehouse_url, application="test") as connection:
-        connection.execute("DROP SCHEMA IF EXISTS shop, headrace CASCADE")
-        warehouse.prepare(connection, shop.flow)
-        split = data.draw(st.integers(0, len(batches)))
-        store.sell_all(batches[:split])
+        connection.execute("DROP SCHEMA IF EXISTS shop, shop_main, shop_delta, headrace CASCADE")
+        layout.prepare(connection, HERE, shop.flow)
+        merged, arrived = sorted(data.draw(st.integers(0, len(batches))) for _ in range(2))
+        store.sell_all(batches[:merged])
         store.push(connection)
-        store.sell_all(batches[split:])
-        before = [in_any_order(ask(island, query)) for query in queries]
+        store.merge(connection)
+        store.sell_all(batches[merged:arrived])
         store.push(connection)
-        after = [in_any_order(ask(island, query, MAIN)) for query in queries]
+        store.sell_all(batches[arrived:])
+        staged = [in_any_order(ask(island, query)) for query in queries]
+        store.push(connection)
+        delta = [in_any_order(ask(island, query, DELTA)) for query in queries]
+        store.merge(connection)
+        main = [in_any_order(ask(island, query, MAIN)) for query in queries]
     store.close()
-    assert before == after
+    assert staged == delta == main
 
 
 # Limits and failures
@@ -305,7 +324,7 @@ def test_a_warehouse_fed_by_another_core_is_refused_when_staged_rows_are_asked_f
     other.close()
     with pytest.raises(LedgerMismatch, match="is fed by the core"):
         island.query("SELECT * FROM sales", STAGED)
-    assert len(ask(island, "SELECT * FROM sales", MAIN)) == 1
+    assert len(ask(island, "SELECT * FROM sales", DELTA)) == 1
 
 
 def test_without_a_core_main_still_answers(

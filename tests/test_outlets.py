@@ -15,24 +15,24 @@ from book import Book, Entry
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from meanwhile import repeating
-from shop import ask, island_over
+from shop import HERE, ask, island_over
 
 from api.cut import Freshness
 from api.island import Island
 from etl_procs.dataflow import Dataflow
 from headrace.crash import Point
-from migrations import warehouse
+from migrations import layout, warehouse
 from migrations.errors import Drift
 from migrations.warehouse import Connection
 
 PUSH_ONCE = Path(__file__).parent / "push_once.py"
-MAIN, STAGED = Freshness.MAIN, Freshness.STAGED
+MAIN, DELTA, STAGED = Freshness
 
 
 @pytest.fixture
 def ledger_book(connection: Connection, tmp_path: Path) -> Iterator[Book]:
     """A book, next to a warehouse that is prepared for it."""
-    warehouse.prepare(connection, book.flow)
+    layout.prepare(connection, HERE, book.flow)
     made = Book(tmp_path / "book")
     yield made
     made.close()
@@ -85,10 +85,14 @@ def test_an_upsert_replaces_the_whole_row_nulls_included(
     ledger_book.commit([Entry("a", 1, 1.0, "x")])
     ledger_book.push(connection)
     ledger_book.commit([Entry("a", 1, 2.0, None)])
-    assert ask(island, query, MAIN) == [("x", 1.0)]
+    assert ask(island, query, DELTA) == [("x", 1.0)]
     assert ask(island, query, STAGED) == [(None, 2.0)]
+    ledger_book.merge(connection)
     ledger_book.push(connection)
-    assert ask(island, query, MAIN) == ask(island, query, STAGED) == [(None, 2.0)]
+    assert ask(island, query, MAIN) == [("x", 1.0)]
+    assert ask(island, query, DELTA) == ask(island, query, STAGED) == [(None, 2.0)]
+    ledger_book.merge(connection)
+    assert ask(island, query, MAIN) == [(None, 2.0)]
 
 
 def test_what_is_deleted_and_was_never_there_does_no_harm(
@@ -119,10 +123,12 @@ def test_a_row_that_is_replaced_keeps_what_refers_to_it(
 ) -> None:
     ledger_book.commit([Entry("a", 1, 1.0)])
     ledger_book.push(connection)
-    connection.execute("CREATE TABLE friends (account text REFERENCES book.latest)")
+    ledger_book.merge(connection)
+    connection.execute("CREATE TABLE friends (account text REFERENCES book_main.latest)")
     connection.execute("INSERT INTO friends VALUES ('a')")
     ledger_book.commit([Entry("a", 2, 2.0)])
     ledger_book.push(connection)
+    ledger_book.merge(connection)
     ledger_book.check_main(connection)
 
 
@@ -159,7 +165,7 @@ def test_a_push_killed_at_any_point_is_completed_by_the_next(
         assert snapshot.waiting("book") == 0
 
 
-def test_while_pushes_go_on_each_key_is_seen_once_at_one_batch(
+def test_while_pushes_and_merges_go_on_each_key_is_seen_once_at_one_batch(
     ledger_book: Book, connection: Connection, island: Island
 ) -> None:
     """Accounts pay each other, and are closed: their sum is 0 at every cut, and one is a clock."""
@@ -186,11 +192,13 @@ def test_while_pushes_go_on_each_key_is_seen_once_at_one_batch(
         for _ in range(next(some)):
             ledger_book.commit(*[pay() for _ in range(next(some))])
         ledger_book.push(connection, batches_max=next(some))
+        if next(some) > 2:
+            ledger_book.merge(connection)
 
     last = dict.fromkeys(Freshness, 0)
     with repeating(pay_and_push):
         for turn in range(200):
-            freshness = (MAIN, STAGED)[turn % 2]
+            freshness = (MAIN, DELTA, STAGED)[turn % 3]
             answer = island.query(
                 "SELECT count(*), count(DISTINCT account), "
                 "coalesce(sum(amount) FILTER (WHERE account <> 'clock'), 0), "
@@ -203,6 +211,7 @@ def test_while_pushes_go_on_each_key_is_seen_once_at_one_batch(
             assert batch >= last[freshness]
             last[freshness] = batch
     assert last[STAGED] > 20
+    assert last[MAIN] > 0
 
 
 an_entry = st.builds(
@@ -214,8 +223,8 @@ an_entry = st.builds(
     st.booleans(),
 )
 a_batch = st.lists(an_entry, max_size=5)
-a_step = st.lists(a_batch, min_size=1, max_size=4) | st.integers(1, 3)
-"""Batches that are committed together, or a push of so many."""
+a_step = st.lists(a_batch, min_size=1, max_size=4) | st.integers(0, 3)
+"""Batches that are committed together, or a push of so many; of none: a merge."""
 
 
 @settings(
@@ -224,7 +233,7 @@ a_step = st.lists(a_batch, min_size=1, max_size=4) | st.integers(1, 3)
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=st.lists(a_step, min_size=1, max_size=8))
-def test_any_operations_in_any_batches_and_pushes_give_what_a_dictionary_holds(
+def test_any_operations_in_any_batches_pushes_and_merges_give_what_a_dictionary_holds(
     warehouse_url: str,
     tmp_path_factory: pytest.TempPathFactory,
     steps: Sequence[Sequence[Sequence[Entry]] | int],
@@ -232,10 +241,13 @@ def test_any_operations_in_any_batches_and_pushes_give_what_a_dictionary_holds(
     made = Book(tmp_path_factory.mktemp("core"))
     island = island_over(warehouse_url, made.reader, book.flow)
     with warehouse.connect(warehouse_url, application="test") as connection:
-        connection.execute("DROP SCHEMA IF EXISTS book, headrace CASCADE")
-        warehouse.prepare(connection, book.flow)
+        connection.execute("DROP SCHEMA IF EXISTS book, book_main, book_delta, headrace CASCADE")
+        layout.prepare(connection, HERE, book.flow)
         for step in steps:
-            if isinstance(step, int):
+            if step == 0:
+                made.merge(connection)
+                made.check_main(connection)
+            elif isinstance(step, int):
                 made.push(connection, batches_max=step)
                 made.check_main(connection)
             else:
@@ -254,11 +266,11 @@ def _keyed(key: Sequence[str] = ("a", "b")) -> Dataflow:
 
 
 def test_a_key_is_the_tables_primary_key_in_whatever_order(connection: Connection) -> None:
-    warehouse.prepare(connection, _keyed(["b", "a"]))
-    warehouse.prepare(connection, _keyed(["a", "b"]))
-    connection.execute("INSERT INTO keyed.things VALUES ('x', 1, 1), ('x', 2, 1), ('y', 1, 1)")
+    layout.prepare(connection, HERE, _keyed(["b", "a"]))
+    layout.prepare(connection, HERE, _keyed(["a", "b"]))
+    connection.execute("INSERT INTO keyed_main.things VALUES ('x', 1, 1), ('x', 2, 1), ('y', 1, 1)")
     with pytest.raises(psycopg.errors.UniqueViolation):
-        connection.execute("INSERT INTO keyed.things VALUES ('x', 1, 2)")
+        connection.execute("INSERT INTO keyed_main.things VALUES ('x', 1, 2)")
 
 
 @pytest.mark.parametrize(
@@ -274,14 +286,14 @@ def test_a_key_is_the_tables_primary_key_in_whatever_order(connection: Connectio
 def test_a_table_without_the_key_or_with_another_is_refused(
     connection: Connection, there: str, key: Sequence[str], described: tuple[str, str]
 ) -> None:
-    connection.execute("CREATE SCHEMA keyed")
+    connection.execute("CREATE SCHEMA keyed_main")
     connection.execute(
-        "CREATE TABLE keyed.things (b text NOT NULL, a bigint NOT NULL, c double precision)"
+        "CREATE TABLE keyed_main.things (b text NOT NULL, a bigint NOT NULL, c double precision)"
     )
     if there:
-        connection.execute(f"ALTER TABLE keyed.things ADD {there}".encode())
+        connection.execute(f"ALTER TABLE keyed_main.things ADD {there}".encode())
     with pytest.raises(Drift) as caught:
-        warehouse.prepare(connection, _keyed(key))
+        layout.prepare(connection, HERE, _keyed(key))
     assert caught.value.what.endswith(
-        f": keyed.things is defined with {described[0]} and is there with {described[1]}"
+        f": keyed_main.things is defined with {described[0]} and is there with {described[1]}"
     )

@@ -20,6 +20,7 @@ import bank
 import pytest
 from bank import PARTITIONS, arrived, flow, names_of
 from flows import offsets
+from shop import HERE
 from waiting import until
 
 from api.catalogue import Catalogue
@@ -53,8 +54,9 @@ from headrace.config import Config
 from headrace.crash import CrashPoints
 from headrace.errors import DefinitionError, Exit, HeadraceError
 from headrace.local.home import Home
-from migrations import ledger, warehouse
+from migrations import layout, ledger, warehouse
 from migrations.push import Push
+from migrations.warehouse import DEFAULT, Warehouse
 
 PATIENCE_S = 30.0
 LEFT, RIGHT = names_of(0, 1)[0], names_of(1, 1)[0]
@@ -516,13 +518,8 @@ def test_a_warehouse_has_each_partitions_rows_and_ledger_and_a_query_one_cut_of_
     running: Running, warehouse_url: str
 ) -> None:
     names = [*names_of(0, 5), *names_of(1, 5)]
-    island = Island(
-        warehouse_url,
-        core_paths(running.home),
-        Catalogue({"bank": flow}),
-        timeout_ms=10_000,
-        rows_max=1_000,
-    )
+    here, known = Warehouse(DEFAULT, warehouse_url), Catalogue({"bank": flow})
+    island = Island([here], core_paths(running.home), known, timeout_ms=10_000, rows_max=1_000)
 
     def answer(freshness: Freshness) -> tuple[dict[Any, Any], dict[str, int]]:
         found = island.query("SELECT account, cents FROM statements", freshness)
@@ -533,15 +530,16 @@ def test_a_warehouse_has_each_partitions_rows_and_ledger_and_a_query_one_cut_of_
         warehouse.connect(warehouse_url, application="test") as connection,
         ExitStack() as opened,
     ):
-        warehouse.prepare(connection, flow)
+        layout.prepare(connection, HERE, flow)
         pushes = []
         for partition, path in enumerate(core_paths(running.home)):
             origin = opened.enter_context(closing(Origin(path, config.Core(), CrashPoints())))
-            pushes.append(Push(partition, origin, CrashPoints(), batches_max=1_000))
+            origin.feed("bank", [HERE.name])
+            pushes.append(Push(partition, HERE, origin, CrashPoints(), batches_max=1_000))
         running.take([(name, 1) for name in names])
         running.until(lambda: running.seen() == {0: 10})
         assert pushes[0].run(connection, flow).rows == 5
-        assert answer(Freshness.MAIN)[0] == dict.fromkeys(names[:5], 1)
+        assert answer(Freshness.DELTA)[0] == dict.fromkeys(names[:5], 1)
         rows, as_of = answer(Freshness.STAGED)
         assert rows == dict.fromkeys(names, 1)
         assert as_of.keys() == {"bank[0]", "bank[1]"}
@@ -552,7 +550,7 @@ def test_a_warehouse_has_each_partitions_rows_and_ledger_and_a_query_one_cut_of_
         for push in pushes:
             push.run(connection, flow)
             assert not push.run(connection, flow).more
-        assert answer(Freshness.MAIN)[0] == dict.fromkeys(names, 2)
+        assert answer(Freshness.DELTA)[0] == dict.fromkeys(names, 2)
         moved = ledger.read(connection, ["bank"])
         assert [moved["bank", partition].rows for partition in range(PARTITIONS)] == [10, 10]
         cores = {moved["bank", partition].core for partition in range(PARTITIONS)}

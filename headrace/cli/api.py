@@ -9,6 +9,7 @@ from functools import partial
 from headrace import telemetry
 from headrace.cli import addresses
 from headrace.cli.command import Command, Context
+from headrace.clock import SystemClock
 from headrace.config import Config
 from headrace.crash import CrashPoints
 from headrace.errors import ConfigError, Exit
@@ -39,12 +40,17 @@ def run_api(context: Context) -> int:
     from api.catalogue import Catalogue
     from api.island import Island
     from api.metrics import Figures
+    from api.migrations import Moved
     from api.streams import Streams
     from etl_procs import loader
     from etl_procs.callers import Callers
     from etl_procs.core import core_path
     from headrace.cli import figures
     from ingest.posting import Posting
+    from migrations.jobs import Jobs, Place
+    from migrations.places import Places
+    from migrations.registry import Registry
+    from migrations.warehouse import warehouses
 
     telemetry.start_logging("api")
     dataflows = loader.load(config.flows)
@@ -53,18 +59,23 @@ def run_api(context: Context) -> int:
     crash = CrashPoints(config.testing.crash_at)
     calls = Calls(dataflows, Callers(config.home, dataflows, config.core, crash))
     living = partial(figures.living, config.home, len(cores))
+    places = warehouses(config)
     island = Island(
-        url=config.warehouse.url,
+        warehouses=places,
         cores=cores,
         catalogue=Catalogue(dataflows),
         timeout_ms=config.api.query_timeout_ms,
         rows_max=config.api.query_rows_max,
     )
     posting = Posting(partial(addresses.broker, config))
+    clock = SystemClock()
+    registry = Registry(Home(config.home).migrations, clock)
+    jobs = Jobs(registry, Place(config, dataflows, places, cores, clock, crash))
+    moved = Moved(jobs, registry, Places(places, dataflows, cores))
     listener = _listen(config)
     server = uvicorn.Server(
         uvicorn.Config(
-            create(island, calls, Figures(cores, living), key, Streams(dataflows, posting)),
+            create(island, calls, Figures(cores, living), key, Streams(dataflows, posting), moved),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -73,10 +84,12 @@ def run_api(context: Context) -> int:
     )
     # uvicorn raises the signal again when it has shut down: being told to stop is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.OK))
+    jobs.resume()
     log.info("listening on http://%s:%d", reachable(config.api.host), listener.getsockname()[1])
     try:
         server.run(sockets=[listener])
     finally:
+        jobs.close()
         posting.close()
     return Exit.OK
 
@@ -111,7 +124,8 @@ COMMANDS = [
         description="Run the REST API in this process. `headrace up` starts it beside the other "
         "parts; alone it needs warehouse.url and api.key. It reads the core in the data folder, "
         "writes it only when a call is made (POST /v1/calls/DATAFLOW/NAME), puts tuples into the "
-        "topics (POST /v1/streams/DATAFLOW/STREAM), and answers POST /v1/query, GET /v1/calls, GET "
+        "topics (POST /v1/streams/DATAFLOW/STREAM), runs migrations (PUT /v1/migrations/ID, GET "
+        "/v1/warehouses), and answers POST /v1/query, GET /v1/calls, GET "
         "/metrics (for Prometheus), GET /livez and GET /readyz. "
         "SIGTERM ends it.",
         examples=(

@@ -3,8 +3,8 @@
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 
 import pyarrow as pa
@@ -24,13 +24,16 @@ from headrace.local import jars
 from headrace.local.home import Home
 from ingest import session, topics
 from ingest.batcher import Batcher
+from migrations.merger import Merger
 from migrations.push import Push
-from migrations.pusher import Pusher
+from migrations.pusher import Limits, Pusher
+from migrations.warehouse import Warehouse, check_routes, warehouses
 
 log = logging.getLogger(__name__)
 
 # How long an ending engine waits for a push; a push that is cut off is undone, and done again.
 PUSH_AT_HAND_S = 10.0
+MB = 2**20
 # How often the main thread looks for a signal that came just before a wait.
 LOOK_EVERY_S = 1.0
 
@@ -40,6 +43,7 @@ class Engine:
 
     def __init__(self, config: Config, dataflows: dict[str, Dataflow], clock: Clock) -> None:
         self._config = config
+        check_routes(config, dataflows.values())
         self._dataflows = dataflows
         self._clock = clock
         self._paths = [
@@ -52,7 +56,9 @@ class Engine:
             on_commit=self._committed,
             on_failure=self.fail,
         )
-        self._pusher: Pusher | None = None
+        self._pushers: list[Pusher] = []
+        self._lost: set[str] = set()
+        """The warehouses to which nothing is pushed any more: something is wrong there."""
         self._unsaid: dict[str, Committed] = {}
         self._unsaid_lock = threading.Lock()
         self._done = threading.Event()
@@ -69,21 +75,27 @@ class Engine:
 
     def run(self, when_ready: Callable[[], None]) -> None:
         """Run until stopped; raise what made it fail, if anything did."""
-        with ExitStack() as closing:
-            closing.callback(self._say_what_was_committed)
-            closing.callback(self._partitions.stop)
+        with ExitStack() as ending:
+            ending.callback(self._say_what_was_committed)
+            ending.callback(self._partitions.stop)
             for change in self._partitions.start():
                 log.warning("changed since the last start: %s", change)
-            self._pusher = self._made_pusher(closing)
-            self._pusher.prepare()
+            places = warehouses(self._config)
+            mergers = [self._merger(place) for place in places if self._config.merge.every_s]
+            self._feed(places)
+            self._pushers = [self._pusher(place, places, ending) for place in places]
+            for pusher in self._pushers:
+                pusher.prepare()
             scratch = self._config.home / "spark"
             shutil.rmtree(scratch, ignore_errors=True)  # checkpoints of engines that were killed
             scratch.mkdir(exist_ok=True)
             spark_jars = jars.spark_jars(self._config)
             spark = session.start(self._config.engine, jars=spark_jars, scratch=scratch)
-            closing.callback(_stopped, "Spark", spark.stop)
-            self._pusher.start()
-            closing.callback(self._pusher.stop, PUSH_AT_HAND_S)
+            ending.callback(_stopped, "Spark", spark.stop)
+            parts: list[Pusher | Merger] = [*self._pushers, *mergers]
+            for part in parts:
+                part.start()
+                ending.callback(part.stop, PUSH_AT_HAND_S)
             topics_of = self._topics()
             positions = self._partitions.open(
                 {
@@ -94,7 +106,7 @@ class Engine:
             for flow in self._dataflows.values():
                 for stream in flow.borders:
                     batcher = Batcher(spark, stream, self._config)
-                    closing.callback(_stopped, "the batcher", batcher.stop)
+                    ending.callback(_stopped, "the batcher", batcher.stop)
                     batcher.start(
                         topics_of[flow.name][stream.name],
                         positions[flow.name, stream.name],
@@ -104,7 +116,7 @@ class Engine:
                     threading.Thread(
                         target=self._watch, args=[batcher], name="watch batcher", daemon=True
                     ).start()
-            closing.callback(self._partitions.ask_to_stop)  # first: a batcher may wait for room
+            ending.callback(self._partitions.ask_to_stop)  # first: a batcher may wait for room
             when_ready()
             log.info("ready")
             while not self._done.wait(LOOK_EVERY_S):
@@ -112,21 +124,55 @@ class Engine:
         if self._failure is not None:
             raise self._failure
 
-    def _made_pusher(self, closing: ExitStack) -> Pusher:
+    def _feed(self, places: Sequence[Warehouse]) -> None:
+        """Have the cores keep what they stage until each warehouse has it."""
+        for partition in range(len(self._paths)):
+            with closing(self._origin(partition)) as origin:
+                for flow in self._dataflows.values():
+                    if partition < flow.partitions:
+                        fed = [place.name for place in places if place.outlets(flow)]
+                        for gone in origin.feed(flow.name, fed):
+                            log.warning(
+                                "nothing of %s goes to the warehouse %s any more, and what it "
+                                "lacks is not kept for it",
+                                flow.place(partition),
+                                gone,
+                            )
+
+    def _origin(self, partition: int) -> Origin:
+        crash = CrashPoints(self._config.testing.crash_at)
+        return Origin(self._paths[partition], self._config.core, crash, self._clock)
+
+    def _pusher(self, place: Warehouse, places: Sequence[Warehouse], ending: ExitStack) -> Pusher:
         config, pushes = self._config, []
-        crash = CrashPoints(config.testing.crash_at)
-        for partition, path in enumerate(self._paths):
-            origin = Origin(path, config.core, crash)
-            closing.callback(origin.close)
-            pushes.append(Push(partition, origin, crash, config.push.batches_max))
+        for partition in range(len(self._paths)):
+            origin = self._origin(partition)
+            ending.callback(origin.close)
+            crash = CrashPoints(config.testing.crash_at)
+            pushes.append(Push(partition, place, origin, crash, config.push.batches_max))
         return Pusher(
+            place,
             pushes,
             list(self._dataflows.values()),
-            url=config.warehouse.url,
-            every_s=config.push.every_ms / 1000,
+            limits=Limits(config.push.every_ms / 1000, config.push.rows, config.push.mb * MB),
             clock=self._clock,
-            on_failure=self.fail,
+            on_failure=partial(self._pushing_failed, place),
+            others=places,
         )
+
+    def _merger(self, place: Warehouse) -> Merger:
+        return Merger(
+            place,
+            list(self._dataflows.values()),
+            every_s=self._config.merge.every_s,
+            crash=CrashPoints(self._config.testing.crash_at),
+        )
+
+    def _pushing_failed(self, place: Warehouse, error: Exception) -> None:
+        """End the engine, unless there is another warehouse to which it goes on to push."""
+        self._lost.add(place.name)
+        if len(self._lost) == len(self._pushers):
+            self.fail(error)
 
     def _topics(self) -> dict[str, dict[str, topics.Topic]]:
         """Make sure of the topics of all border streams; by dataflow and stream."""
@@ -155,8 +201,8 @@ class Engine:
             self.stop()
 
     def _committed(self, partition: int, committed: Committed) -> None:
-        if self._pusher is not None:
-            self._pusher.notify()
+        for pusher in self._pushers:
+            pusher.notify(committed.staged, committed.staged_bytes)
         place = self._dataflows[committed.dataflow].place(partition)
         with self._unsaid_lock:
             before = self._unsaid.get(place)

@@ -10,7 +10,14 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from headrace.cli import engine
-from headrace.config import KEYS, Broker, Config, child_environment, joined_paths, value_of
+from headrace.config import (
+    Broker,
+    Config,
+    child_environment,
+    joined_paths,
+    keys_in,
+    value_of,
+)
 from headrace.errors import Exit, NotRunning
 from headrace.keys import hidden
 from headrace.local import broker, jars, java, ports, postgres
@@ -98,7 +105,7 @@ def _wanted(config: Config) -> list[Wanted]:
 
 def _settings(config: Config) -> dict[str, str]:
     """Write down every key: a child must not find another file or other flags than we did."""
-    return {name: _text(value_of(config, name)) for name in KEYS}
+    return {key.name: _text(value_of(config, key.name)) for key in keys_in(config)}
 
 
 def _text(value: object) -> str:

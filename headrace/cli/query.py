@@ -96,9 +96,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sql", metavar="SELECT", help="one SELECT in PostgreSQL's dialect")
     parser.add_argument(
         "--freshness",
-        choices=("staged", "main"),
+        choices=("staged", "delta", "main"),
         default="staged",
-        help="staged: all that the core has committed (default); main: what the warehouse has",
+        help="staged: all that the core has committed (default); delta: what has arrived in the "
+        "warehouse; main: what is merged there",
     )
     parser.add_argument("--json", action="store_true", help="print the API's answer as it came")
 

@@ -47,6 +47,11 @@ class Home:
         return self.root / "postgres"
 
     @property
+    def migrations(self) -> Path:
+        """The migrations that were asked for."""
+        return self.root / "migrations.db"
+
+    @property
     def ports(self) -> Path:
         """The ports that were chosen once."""
         return self.root / "ports.json"

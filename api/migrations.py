@@ -1,0 +1,241 @@
+"""Migrations: asked for under an id of the caller's choice, looked at, and cancelled."""
+
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from api.guard import KEYED
+from api.line import Line
+from api.problem import JSON, problems
+from api.values import dump
+from migrations.jobs import Jobs
+from migrations.places import Places
+from migrations.registry import Asked, Idle, Kind, Migration, Registry, State
+
+AT_ONCE, WAITING_MAX = 4, 64
+"""Requests, not migrations: they only look at the registry."""
+LIST_MAX = 1_000
+
+Id = Annotated[
+    str,
+    Path(
+        pattern=r"^[A-Za-z0-9._:+~-]{1,200}$",
+        description="The id, which the caller chooses: letters, digits and . _ : + ~ -",
+    ),
+]
+
+
+class IdleIn(BaseModel):
+    """When the warehouse is idle, and until when that is waited for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query_s_max: float = Field(60.0, ge=0, description="No query there has run for longer.")
+    active_max: int = Field(4, ge=0, description="No more sessions are at work there.")
+    deadline_s: float = Field(900.0, ge=0, description="After this it is done all the same.")
+
+
+class MigrationIn(BaseModel):
+    """What is to be done."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Kind = Field(
+        description="pull: bring what the cores have staged into the warehouse; merge: its deltas "
+        "into main; retention: have the cores forget what all warehouses have had for long enough; "
+        "audit: hold the warehouse against its definition, ledger and cores; rebuild: replace its "
+        "tables by those of another warehouse."
+    )
+    warehouse: str = Field("default", description="The warehouse, by its name.")
+    dataflows: list[str] | None = Field(None, description="Which dataflows; without it, all.")
+    idle: IdleIn | None = Field(None, description="Wait until the warehouse is idle.")
+    source: str = Field("", description="Of a rebuild: the warehouse that is copied.")
+
+    def asked(self) -> Asked:
+        """Make it a value."""
+        flows = None if self.dataflows is None else tuple(self.dataflows)
+        idle = Idle(**self.idle.model_dump()) if self.idle else None
+        return Asked(self.kind, self.warehouse, flows, idle, self.source)
+
+
+class ErrorOut(BaseModel):
+    """Why it failed."""
+
+    code: str
+    what: str
+    hint: str
+
+
+class MigrationOut(BaseModel):
+    """A migration, as far as it has come."""
+
+    id: str
+    kind: Kind
+    warehouse: str
+    dataflows: list[str] | None
+    idle: IdleIn | None
+    source: str
+    state: State
+    stage: str = Field(description="What it does just now.")
+    rows: int
+    bytes: int
+    reached: dict[str, int] = Field(
+        description="The batch of each dataflow, or of each of its partitions, that it reached."
+    )
+    findings: list[str] = Field(description="Of an audit: what is wrong.")
+    error: ErrorOut | None
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+
+
+class MigrationsOut(BaseModel):
+    """Migrations, the newest first."""
+
+    migrations: list[MigrationOut]
+
+
+class FlowOut(BaseModel):
+    """How far one dataflow, or one of its partitions, has come in a warehouse."""
+
+    name: str
+    committed: int | None = Field(description="The last batch in the core; null: no core yet.")
+    arrived: int | None = Field(description="The last batch in the warehouse.")
+    merged: int | None = Field(description="The last batch in main.")
+    waiting_rows: int | None = Field(description="Rows that the core keeps for a warehouse.")
+    moved_at: str | None
+
+
+class WarehouseOut(BaseModel):
+    """A warehouse."""
+
+    name: str
+    state: str = Field(description="ok, or what is wrong.")
+    dataflows: list[FlowOut]
+
+
+class WarehousesOut(BaseModel):
+    """All warehouses."""
+
+    warehouses: list[WarehouseOut]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What the routes are over."""
+
+    jobs: Jobs
+    registry: Registry
+    places: Places
+
+
+def router(moved: Moved) -> APIRouter:
+    """Make the routes."""
+    jobs, registry, places = moved.jobs, moved.registry, moved.places
+    made = APIRouter(prefix="/v1", tags=["migrations"], dependencies=KEYED)
+    line = Line("requests for migrations", at_once=AT_ONCE, waiting_max=WAITING_MAX)
+
+    @made.put(
+        "/migrations/{id}",
+        response_model=MigrationOut,
+        responses={201: {"model": MigrationOut}, **problems(400, 401, 409, 422, 503)},
+    )
+    async def put_migration(id: Id, asked: MigrationIn) -> Response:
+        """Ask for a migration; the same again is the same one (200), another one refused (409).
+
+        It runs by itself, and goes on after a restart. GET tells how far it is.
+        """
+        statuses: list[HTTPStatus] = []
+
+        def put() -> bytes:
+            found, is_new = jobs.put(id, asked.asked())
+            statuses.append(HTTPStatus.CREATED if is_new else HTTPStatus.OK)
+            return dump(document(found))
+
+        body = await line.run(put)
+        return Response(body, statuses[0], media_type=JSON)
+
+    @made.get(
+        "/migrations/{id}", response_model=MigrationOut, responses=problems(401, 404, 422, 503)
+    )
+    async def get_migration(id: Id) -> Response:
+        """Tell how far a migration is, or how it ended."""
+        body = await line.run(lambda: dump(document(registry.find(id))))
+        return Response(body, media_type=JSON)
+
+    @made.delete(
+        "/migrations/{id}",
+        status_code=202,
+        response_model=MigrationOut,
+        responses=problems(401, 404, 409, 422, 503),
+    )
+    async def cancel_migration(id: Id) -> Response:
+        """Have a migration stop: what it has committed stays, and nothing is left half-done."""
+        body = await line.run(lambda: dump(document(jobs.cancel(id))))
+        return Response(body, HTTPStatus.ACCEPTED, media_type=JSON)
+
+    @made.get("/migrations", response_model=MigrationsOut, responses=problems(401, 422, 503))
+    async def list_migrations(
+        state: State | None = None,
+        kind: Kind | None = None,
+        warehouse: str = "",
+        limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 100,
+    ) -> Response:
+        """List migrations, the newest first: of a state, a kind, a warehouse, or all."""
+
+        def listed() -> bytes:
+            found = registry.chosen(
+                state=state.value if state else "",
+                kind=kind.value if kind else "",
+                warehouse=warehouse,
+                most=limit,
+            )
+            return dump({"migrations": [document(each) for each in found]})
+
+        return Response(await line.run(listed), media_type=JSON)
+
+    @made.get("/warehouses", response_model=WarehousesOut, responses=problems(401, 503))
+    async def list_warehouses() -> Response:
+        """List the warehouses, and how far each has come."""
+        return Response(await line.run(partial(_warehouses, places)), media_type=JSON)
+
+    return made
+
+
+def document(migration: Migration) -> dict[str, Any]:
+    """Write a migration as it is told."""
+    asked = migration.asked
+    idle = asked.idle
+    return {
+        "id": migration.id,
+        "kind": asked.kind.value,
+        "warehouse": asked.warehouse,
+        "dataflows": None if asked.dataflows is None else list(asked.dataflows),
+        "idle": None
+        if idle is None
+        else {
+            "query_s_max": idle.query_s_max,
+            "active_max": idle.active_max,
+            "deadline_s": idle.deadline_s,
+        },
+        "source": asked.source,
+        "state": migration.state.value,
+        "stage": migration.stage,
+        "rows": migration.rows,
+        "bytes": migration.size,
+        "reached": dict(migration.reached),
+        "findings": list(migration.findings),
+        "error": migration.error,
+        "created_at": migration.created_at,
+        "started_at": migration.started_at,
+        "ended_at": migration.ended_at,
+    }
+
+
+def _warehouses(places: Places) -> bytes:
+    return dump({"warehouses": [each.document() for each in places.look()]})

@@ -1,0 +1,92 @@
+"""An audit: what a warehouse has of a dataflow, held against its definition, ledger and cores."""
+
+from collections.abc import Iterator, Sequence
+from typing import LiteralString
+
+from psycopg import IsolationLevel, sql
+
+from etl_procs.dataflow import Dataflow
+from etl_procs.model import Outlet
+from etl_procs.reader import Snapshot
+from migrations import layout, ledger, tables
+from migrations.errors import LedgerMismatch, translated
+from migrations.push import check_continues
+from migrations.warehouse import Connection, Warehouse, names
+
+COUNT: LiteralString = "SELECT count(*) FROM {live}"
+KEYS: LiteralString = "SELECT count(*) - count(DISTINCT ({key})) FROM {live}"
+
+# What is in delta has arrived after the merge, and not after the ledger.
+STRAY: LiteralString = """\
+SELECT count(*) FROM {delta} AS delta
+LEFT JOIN headrace.ledger AS arrived
+    ON arrived.dataflow = %(dataflow)s AND arrived.partition = delta._partition
+LEFT JOIN headrace.merged AS merged
+    ON merged.dataflow = %(dataflow)s AND merged.partition = delta._partition
+WHERE (delta._batch > merged.batch AND delta._batch <= arrived.batch) IS NOT TRUE"""
+
+
+def findings(
+    connection: Connection, place: Warehouse, dataflow: Dataflow, cores: Sequence[Snapshot]
+) -> list[str]:
+    """Tell what is wrong; nothing, when all is as it should be."""
+    outlets = place.outlets(dataflow)
+    with translated(f"auditing {dataflow.name} in {place.name}"):
+        connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        try:
+            with connection.transaction():
+                drifted = layout.drift(connection, outlets)
+                if drifted:
+                    return drifted
+                return [
+                    *_of_ledger(connection, place, dataflow, cores),
+                    *(line for outlet in outlets for line in _of_outlet(connection, outlet)),
+                ]
+        finally:
+            connection.isolation_level = None
+
+
+def _of_ledger(
+    connection: Connection, place: Warehouse, dataflow: Dataflow, cores: Sequence[Snapshot]
+) -> Iterator[str]:
+    arrived = ledger.read(connection, [dataflow.name])
+    merged = ledger.merged(connection, [dataflow.name])
+    for partition, core in enumerate(cores):
+        at = dataflow.name, partition
+        if at not in arrived or at not in merged:
+            yield f"{dataflow.place(partition)} has no row in the ledger"
+            continue
+        if merged[at] > arrived[at].batch:
+            yield (
+                f"{dataflow.place(partition)} is merged through batch {merged[at]}, and only "
+                f"{arrived[at].batch} has arrived"
+            )
+        try:
+            check_continues(arrived[at], core, dataflow.name, place.name)
+        except LedgerMismatch as error:
+            yield error.what
+
+
+def _of_outlet(connection: Connection, outlet: Outlet) -> Iterator[str]:
+    def asked(statement: LiteralString) -> int:
+        query = sql.SQL(statement).format(
+            live=sql.Identifier(outlet.dataflow, outlet.name),
+            delta=tables.identifier(tables.delta(outlet)),
+            key=names(outlet.key),
+        )
+        ((count,),) = connection.execute(query, {"dataflow": outlet.dataflow})
+        assert isinstance(count, int)
+        return count
+
+    of = outlet.full_name
+    if stray := asked(STRAY):
+        yield f"{of}: {stray} rows of delta are of batches that have not arrived, or are merged"
+    if outlet.key:
+        if doubled := asked(KEYS):
+            yield f"{of}: {doubled} rows have the key of another"
+        return
+    rows = ledger.read(connection, [outlet.dataflow]).values()
+    if all(sum(tally.rows for tally in row.tables.values()) == row.rows for row in rows):
+        wanted = sum(row.tables[outlet.name].rows for row in rows if outlet.name in row.tables)
+        if (there := asked(COUNT)) != wanted:
+            yield f"{of} has {there} rows, and {wanted} have arrived"

@@ -1,0 +1,345 @@
+"""The jobs: runs the migrations that were asked for, each in a thread, until it has ended.
+
+A migration that was asked for is run to its end by whoever has the registry open: after a restart
+it begins again, to the batches that it went to before. What may pass by itself is tried again for
+a while, visibly; then, and for all else, the migration has failed, and says why.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from etl_procs.dataflow import Dataflow
+from etl_procs.errors import Passing
+from etl_procs.origin import Origin
+from etl_procs.reader import Reader
+from headrace.clock import Clock
+from headrace.config import Config
+from headrace.crash import CrashPoints
+from headrace.errors import HeadraceError, Refused
+from migrations import audit, layout, ledger, load, warehouse
+from migrations.errors import Away, Cancelled
+from migrations.merge import Merging
+from migrations.progress import Progress
+from migrations.push import Push
+from migrations.rebuild import Rebuild, source_of
+from migrations.registry import Asked, Kind, Migration, MigrationEnded, Outcome, Registry, State
+from migrations.warehouse import Connection, Warehouse
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 4
+BACKOFF_S_MIN, BACKOFF_S_MAX = 0.5, 10.0
+GIVE_UP_S = 300.0
+"""So long a migration waits for what may pass by itself."""
+LOOK_EVERY_S = 1.0
+"""How often it is looked whether a warehouse is idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What migrations move: from the cores of these dataflows, to these warehouses."""
+
+    config: Config
+    dataflows: Mapping[str, Dataflow]
+    warehouses: Sequence[Warehouse]
+    cores: Sequence[Path]
+    clock: Clock
+    crash: CrashPoints = field(default_factory=CrashPoints)
+    give_up_s: float = GIVE_UP_S
+
+    def warehouse(self, name: str) -> Warehouse:
+        """Find a warehouse."""
+        for known in self.warehouses:
+            if known.name == name:
+                return known
+        raise Refused(
+            f"there is no warehouse {name!r}",
+            hint=f"There are: {', '.join(known.name for known in self.warehouses)}.",
+        )
+
+    def flows(self, asked: Asked) -> list[Dataflow]:
+        """Find the dataflows that are meant."""
+        named = self.dataflows if asked.dataflows is None else asked.dataflows
+        unknown = sorted(set(named) - set(self.dataflows))
+        if unknown:
+            raise Refused(
+                f"there is no dataflow {', '.join(unknown)}",
+                hint=f"There are: {', '.join(self.dataflows)}.",
+            )
+        place = self.warehouse(asked.warehouse)
+        return [self.dataflows[name] for name in named if place.outlets(self.dataflows[name])]
+
+    def check(self, asked: Asked) -> None:
+        """Refuse what cannot be meant."""
+        if asked.source:
+            self.warehouse(asked.source)
+        if asked.source and asked.kind is not Kind.REBUILD:
+            raise Refused(
+                f"a {asked.kind.value} has no source", hint="Only a rebuild copies a warehouse."
+            )
+        if not self.flows(asked):
+            raise Refused(
+                f"the warehouse {asked.warehouse} takes nothing of them",
+                hint="See its `tables` in the configuration.",
+            )
+
+
+class Jobs:
+    """Runs migrations."""
+
+    def __init__(self, registry: Registry, place: Place) -> None:
+        self._registry = registry
+        self._place = place
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="migration")
+        self._lock = threading.Lock()
+        self._running: dict[str, Progress] = {}
+        self._stopping = threading.Event()
+
+    def resume(self) -> None:
+        """Go on with what had not ended."""
+        for migration in self._registry.open():
+            self._start(migration.id)
+
+    def put(self, id_: str, asked: Asked) -> tuple[Migration, bool]:
+        """Take a migration on, unless it is known already; tell whether it is new."""
+        self._place.check(asked)
+        found, is_new = self._registry.put(id_, asked)
+        if is_new:
+            self._start(id_)
+        return found, is_new
+
+    def cancel(self, id_: str) -> Migration:
+        """Have a migration stop; nothing of it is left half-done."""
+        if self._registry.find(id_).state.is_end:
+            raise MigrationEnded(
+                f"the migration {id_} has ended", hint="What it has done stays done."
+            )
+        with self._lock:
+            progress = self._running.get(id_)
+        if progress is not None:
+            progress.cancel()
+        else:
+            self._registry.end(id_, Outcome(State.CANCELLED))
+        return self._registry.find(id_)
+
+    def close(self) -> None:
+        """Stop; what has not ended begins again when it is resumed."""
+        self._stopping.set()
+        with self._lock:
+            running = list(self._running.values())
+        for progress in running:
+            progress.cancel()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _start(self, id_: str) -> None:
+        progress = Progress(lambda at: self._registry.tell(id_, at.stage, at.rows, at.size))
+        with self._lock:
+            self._running[id_] = progress
+        self._threads.submit(self._run, id_, progress)
+
+    def _run(self, id_: str, progress: Progress) -> None:
+        try:
+            if self._registry.begin(id_):
+                job = Job(self._place, self._registry, self._registry.find(id_), progress)
+                outcome = self._outcome(job)
+                if outcome is not None:
+                    self._registry.end(id_, outcome)
+                    log.info("migration %s %s", id_, outcome.state.value)
+        except HeadraceError as error:
+            log.error("migration %s: %s", id_, error.what)
+        finally:
+            with self._lock:
+                del self._running[id_]
+
+    def _outcome(self, job: "Job") -> Outcome | None:
+        """Run a job to its end; None if it is stopped before."""
+        try:
+            return job.run()
+        except HeadraceError as error:
+            if self._stopping.is_set():
+                return None
+            if isinstance(error, Cancelled) or job.progress.is_cancelled:
+                return Outcome(State.CANCELLED)
+            told = {"code": type(error).__name__, "what": error.what, "hint": error.hint}
+            return Outcome(State.FAILED, error=told)
+        except Exception as error:
+            log.exception("migration %s", job.migration.id)
+            hint = "The API's log tells more: `headrace logs api`."
+            return Outcome(
+                State.FAILED, error={"code": "Bug", "what": f"a bug: {error!r}", "hint": hint}
+            )
+
+
+@dataclass(slots=True)
+class Job:
+    """Runs one migration."""
+
+    place: Place
+    registry: Registry
+    migration: Migration
+    progress: Progress
+    reached: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> Outcome:
+        """Run it, and whatever may pass by itself, again; tell how it ended."""
+        backoff_s, clock = BACKOFF_S_MIN, self.place.clock
+        until = clock.monotonic() + self.place.give_up_s
+        self._wait_until_idle()
+        while True:
+            try:
+                return self._attempt()
+            except (Away, Passing) as error:
+                if self.progress.is_cancelled or clock.monotonic() > until:
+                    raise
+                self.progress.at(f"tries again in {backoff_s:.1f} s: {error.what}")
+                self.progress.wait(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    def _attempt(self) -> Outcome:
+        match self.migration.asked.kind:
+            case Kind.PULL:
+                return self._pull()
+            case Kind.MERGE:
+                return self._merge()
+            case Kind.RETENTION:
+                return self._forget()
+            case Kind.AUDIT:
+                return self._audit()
+            case Kind.REBUILD:
+                return self._rebuild()
+
+    @property
+    def _warehouse(self) -> Warehouse:
+        return self.place.warehouse(self.migration.asked.warehouse)
+
+    @property
+    def _flows(self) -> list[Dataflow]:
+        return self.place.flows(self.migration.asked)
+
+    def _connected(self) -> Connection:
+        connection = warehouse.connect(self._warehouse.url, application="headrace migration")
+        self.progress.interrupted_by(connection.cancel_safe)
+        return connection
+
+    def _wait_until_idle(self) -> None:
+        """Let others finish, to a deadline: then it is done all the same."""
+        idle, clock = self.migration.asked.idle, self.place.clock
+        if idle is None:
+            return
+        until = clock.monotonic() + idle.deadline_s
+        while clock.monotonic() < until:
+            try:
+                with self._connected() as connection:
+                    why = load.measure(connection).holds_back(idle)
+            except Away as error:
+                why = error.what
+            if not why:
+                return
+            self.progress.at(f"waits until the warehouse is idle: {why}")
+            self.progress.wait(min(LOOK_EVERY_S, idle.deadline_s))
+
+    def _origins(self, opened: ExitStack, flow: Dataflow) -> list[Origin]:
+        place, origins = self.place, []
+        for path in place.cores[: flow.partitions]:
+            Reader(path).check()  # the engine makes it, and nobody else
+            origin = Origin(path, place.config.core, place.crash, place.clock)
+            origins.append(opened.enter_context(closing(origin)))
+        return origins
+
+    def _pull(self) -> Outcome:
+        goal = self.migration.goal or self._aim()
+        with ExitStack() as opened:
+            connection = opened.enter_context(self._connected())
+            for flow in self._flows:
+                layout.prepare(connection, self._warehouse, flow)
+                for partition, origin in enumerate(self._origins(opened, flow)):
+                    push = Push(
+                        partition,
+                        self._warehouse,
+                        origin,
+                        self.place.crash,
+                        self.place.config.push.batches_max,
+                        self.migration.id,
+                        self.progress,
+                    )
+                    upto = goal[flow.place(partition)]
+                    while (pushed := push.run(connection, flow, upto)).more:
+                        pass
+                    self.reached[flow.place(partition)] = pushed.through
+        return Outcome(State.SUCCEEDED, self.reached)
+
+    def _aim(self) -> dict[str, int]:
+        """Decide to which batches it goes: begun anew, it goes there and no further."""
+        goal = {}
+        for flow in self._flows:
+            for partition, path in enumerate(self.place.cores[: flow.partitions]):
+                with Reader(path).snapshot() as snapshot:
+                    goal[flow.place(partition)] = snapshot.batch(flow.name)
+        self.registry.aim(self.migration.id, goal)
+        return goal
+
+    def _merge(self) -> Outcome:
+        with self._connected() as connection:
+            for flow in self._flows:
+                layout.prepare(connection, self._warehouse, flow)
+                merging = Merging(
+                    self._warehouse, self.place.crash, self.migration.id, self.progress
+                )
+                merging.run(connection, flow)
+                self._note(flow, ledger.merged(connection, [flow.name]))
+        return Outcome(State.SUCCEEDED, self.reached)
+
+    def _rebuild(self) -> Outcome:
+        asked, place = self.migration.asked, self.place
+        others = [place.warehouse(asked.source)] if asked.source else place.warehouses
+        with self._connected() as connection:
+            for flow in self._flows:
+                source = source_of(self._warehouse, others, flow)
+                layout.prepare(connection, self._warehouse, flow)
+                rebuild = Rebuild(
+                    self._warehouse, source, place.crash, self.migration.id, self.progress
+                )
+                rebuild.run(connection, flow)
+                self._note(flow, ledger.merged(connection, [flow.name]))
+        return Outcome(State.SUCCEEDED, self.reached)
+
+    def _forget(self) -> Outcome:
+        with ExitStack() as opened:
+            for flow in self._flows:
+                for partition, origin in enumerate(self._origins(opened, flow)):
+                    self.progress.at(f"forget what all warehouses have of {flow.place(partition)}")
+                    self.reached[flow.place(partition)] = origin.forget(flow.name)
+        return Outcome(State.SUCCEEDED, self.reached)
+
+    def _audit(self) -> Outcome:
+        found: list[str] = []
+        with self._connected() as connection:
+            for flow in self._flows:
+                self.progress.at(f"audit {flow.name}")
+                found += self._findings(connection, flow)
+                self._note(flow, ledger.merged(connection, [flow.name]))
+        if not found:
+            return Outcome(State.SUCCEEDED, self.reached)
+        told = {
+            "code": "AuditFailed",
+            "what": "; ".join(found),
+            "hint": "docs/operations.md tells what to do about each.",
+        }
+        return Outcome(State.FAILED, self.reached, tuple(found), told)
+
+    def _findings(self, connection: Connection, flow: Dataflow) -> list[str]:
+        with ExitStack() as opened:
+            snapshots = [
+                opened.enter_context(Reader(path).snapshot())
+                for path in self.place.cores[: flow.partitions]
+            ]
+            return audit.findings(connection, self._warehouse, flow, snapshots)
+
+    def _note(self, flow: Dataflow, batches: Mapping[tuple[str, int], int]) -> None:
+        for (_, partition), batch in batches.items():
+            self.reached[flow.place(partition)] = batch

@@ -1,0 +1,98 @@
+"""The places: how far each warehouse has come, looked up in its ledger and in the cores."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from etl_procs.dataflow import Dataflow
+from etl_procs.reader import Reader
+from headrace.errors import HeadraceError, NotRunning
+from migrations import layout, ledger, warehouse
+from migrations.errors import translated
+from migrations.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far one partition of a dataflow has come."""
+
+    name: str
+    committed: int | None
+    arrived: int | None
+    merged: int | None
+    waiting_rows: int | None
+    moved_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A warehouse, as it was found."""
+
+    name: str
+    state: str
+    dataflows: tuple[Standing, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Write it as it is told."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """All warehouses, and the cores that feed them."""
+
+    warehouses: Sequence[Warehouse]
+    dataflows: Mapping[str, Dataflow]
+    cores: Sequence[Path]
+
+    def look(self) -> list[Found]:
+        """Look at each warehouse; one that is away is told with the others."""
+        return [self._found(place) for place in self.warehouses]
+
+    def _found(self, place: Warehouse) -> Found:
+        flows = [flow for flow in self.dataflows.values() if place.outlets(flow)]
+        names = [flow.name for flow in flows]
+        state = "ok"
+        arrived: dict[ledger.Place, ledger.Migrated] = {}
+        merged: dict[ledger.Place, int] = {}
+        try:
+            with (
+                translated(f"looking at {place.name}"),
+                warehouse.connect(place.url, application="headrace status") as connection,
+            ):
+                found = layout.version(connection)
+                if found == layout.VERSION:
+                    arrived = ledger.read(connection, names)
+                    merged = ledger.merged(connection, names)
+                elif found is None:
+                    state = "has no tables yet"
+                else:
+                    state = f"has a layout of version {found}: run `headrace warehouse upgrade`"
+        except HeadraceError as error:
+            state = error.what
+        standings = tuple(s for flow in flows for s in self._standings(flow, arrived, merged))
+        return Found(place.name, state, standings)
+
+    def _standings(
+        self,
+        flow: Dataflow,
+        arrived: Mapping[ledger.Place, ledger.Migrated],
+        merged: Mapping[ledger.Place, int],
+    ) -> Iterator[Standing]:
+        for partition, path in enumerate(self.cores[: flow.partitions]):
+            committed = waiting = None
+            try:
+                with Reader(path).snapshot() as snapshot:
+                    committed, waiting = snapshot.batch(flow.name), snapshot.waiting(flow.name)
+            except NotRunning:
+                pass  # there is no core yet: nothing has been committed
+            row = arrived.get((flow.name, partition))
+            yield Standing(
+                flow.place(partition),
+                committed,
+                row.batch if row else None,
+                merged.get((flow.name, partition)),
+                waiting,
+                row.moved_at.isoformat() if row else None,
+            )

@@ -1,0 +1,48 @@
+"""The progress of a migration: at which stage it is, what it has moved, and whether to go on."""
+
+import threading
+from collections.abc import Callable
+
+from migrations.errors import Cancelled
+
+
+class Progress:
+    """What one migration tells while it runs; it may be asked to stop from any thread."""
+
+    def __init__(self, tell: Callable[["Progress"], None] = lambda _: None) -> None:
+        self.stage = ""
+        self.rows = self.size = 0
+        self._tell = tell
+        self._cancelled = threading.Event()
+        self._interrupt: Callable[[], None] = lambda: None
+
+    def at(self, stage: str) -> None:
+        """Say which stage begins, unless it is not to begin any more."""
+        if self._cancelled.is_set():
+            raise Cancelled(f"cancelled before: {stage}", hint="Nothing of it is half-done.")
+        self.stage = stage
+        self._tell(self)
+
+    def moved(self, rows: int, size: int) -> None:
+        """Count what a stage has moved."""
+        self.rows += rows
+        self.size += size
+        self._tell(self)
+
+    def cancel(self) -> None:
+        """Have it stop: before the next stage, and amid a statement of the warehouse."""
+        self._cancelled.set()
+        self._interrupt()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, unless it is asked to stop."""
+        self._cancelled.wait(seconds)
+
+    def interrupted_by(self, interrupt: Callable[[], None]) -> None:
+        """Say how the statement at hand is ended."""
+        self._interrupt = interrupt
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._cancelled.is_set()

@@ -1,0 +1,114 @@
+"""The layout: what a warehouse has for dataflows, and how an older one is brought over."""
+
+import pytest
+import shop
+from shop import HERE
+
+from etl_procs.dataflow import Dataflow
+from migrations import layout, ledger, warehouse
+from migrations.errors import Drift, WarehouseError
+
+SALES = "SELECT id FROM shop.sales ORDER BY id"
+
+OLD = """\
+CREATE SCHEMA shop; CREATE SCHEMA headrace;
+CREATE TABLE shop.sales (id bigint NOT NULL, price double precision, note text);
+CREATE TABLE shop.refunds (id bigint NOT NULL);
+CREATE TABLE headrace.ledger (
+    dataflow text NOT NULL, core uuid, batch bigint NOT NULL CHECK (batch >= 0),
+    rows bigint NOT NULL CHECK (rows >= 0), moved_at timestamptz NOT NULL,
+    PRIMARY KEY (dataflow), CHECK ((core IS NULL) = (batch = 0)));
+"""
+
+
+def test_a_warehouse_of_an_older_layout_is_refused_until_it_is_upgraded_and_then_goes_on(
+    store: shop.Shop, warehouse_url: str
+) -> None:
+    store.sell((1, -1.0, "a"))
+    with store.reader.snapshot() as snapshot:
+        core = snapshot.core_id
+    with warehouse.connect(warehouse_url, application="test") as connection:
+        for statement in OLD.split(";")[:-1]:
+            connection.execute(statement.encode())
+        connection.execute("INSERT INTO shop.sales VALUES (1, -1.0, 'a')")
+        connection.execute("INSERT INTO shop.refunds VALUES (1)")
+        connection.execute(
+            "INSERT INTO headrace.ledger VALUES ('shop', %(core)s, 1, 2, now())", {"core": core}
+        )
+        with pytest.raises(Drift, match="layout has version 2") as caught:
+            layout.prepare(connection, HERE, shop.flow)
+        assert "headrace warehouse upgrade" in caught.value.hint
+        assert layout.upgrade(connection, HERE, shop.flow) == [
+            "the ledger has version 3 now",
+            "shop.sales is shop_main.sales now; shop.sales becomes the view over it",
+            "shop.refunds is shop_main.refunds now; shop.refunds becomes the view over it",
+        ]
+        assert layout.upgrade(connection, HERE, shop.flow) == []
+        assert ledger.merged(connection, ["shop"]) == {("shop", 0): 1}
+        store.sell((2, 2.0, "b"))
+        store.push(connection)
+        assert connection.execute(SALES).fetchall() == [(1,), (2,)]
+
+
+def test_a_warehouse_of_a_newer_layout_is_refused(connection: warehouse.Connection) -> None:
+    connection.execute("UPDATE headrace.layout SET version = 99")
+    with pytest.raises(Drift, match="version 99, and this Headrace works with 3") as caught:
+        layout.prepare(connection, HERE, shop.flow)
+    assert "newer Headrace" in caught.value.hint
+
+
+def grown(columns: str, **more: object) -> Dataflow:
+    flow = Dataflow("grown")
+    flow.outlet("things", columns, **more)  # type: ignore[arg-type]
+    return flow
+
+
+def columns_of(connection: warehouse.Connection, schema: str) -> list[object]:
+    found = connection.execute(
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = %(schema)s "
+        "ORDER BY ordinal_position",
+        {"schema": schema},
+    )
+    return [name for (name,) in found]
+
+
+def test_columns_and_indexes_that_were_added_come_by_an_upgrade(
+    connection: warehouse.Connection,
+) -> None:
+    layout.prepare(connection, HERE, grown("id INTEGER NOT NULL, a TEXT", key="id"))
+    connection.execute("INSERT INTO grown_main.things VALUES (1, 'x')")
+    newer = grown("b REAL, id INTEGER NOT NULL, a TEXT", key="id", indexes=["a", ("b", "a")])
+    with pytest.raises(Drift, match=r"grown_main\.things\.b is defined as double precision and"):
+        layout.prepare(connection, HERE, newer)
+    assert layout.upgrade(connection, HERE, newer) == [
+        "grown_main.things has the column b now",
+        "grown_delta.things has the column b now",
+        "grown_main.things has the index things__a now",
+        "grown_main.things has the index things__b_a now",
+    ]
+    assert columns_of(connection, "grown") == ["id", "a", "b"]
+    assert connection.execute("TABLE grown.things").fetchall() == [(1, "x", None)]
+    assert layout.upgrade(connection, HERE, newer) == []
+
+
+def test_an_upgrade_that_cannot_be_is_told_and_changes_nothing(
+    connection: warehouse.Connection,
+) -> None:
+    layout.prepare(connection, HERE, grown("id INTEGER NOT NULL"))
+    connection.execute("INSERT INTO grown_main.things VALUES (1)")
+    newer = grown("id INTEGER NOT NULL, a TEXT, b TEXT NOT NULL")
+    with pytest.raises(WarehouseError, match="contains null values"):
+        layout.upgrade(connection, HERE, newer)
+    assert columns_of(connection, "grown_main") == ["id"]
+
+
+def test_main_has_the_indexes_that_are_declared_and_delta_has_none(
+    connection: warehouse.Connection,
+) -> None:
+    flow = grown("id INTEGER NOT NULL, a TEXT", key="id", indexes=["a"])
+    layout.prepare(connection, HERE, flow)
+    found = connection.execute(
+        "SELECT schemaname, indexname FROM pg_indexes "
+        "WHERE schemaname IN ('grown_main', 'grown_delta') ORDER BY 2"
+    ).fetchall()
+    assert found == [("grown_main", "things__a"), ("grown_main", "things_pkey")]

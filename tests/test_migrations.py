@@ -1,0 +1,257 @@
+"""Migrations as resources: asked for under an id, looked at, cancelled, and run once each."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import shop
+from serving import Client, assert_problem, serving
+from shop import island_over
+from waiting import until
+
+from api.migrations import Moved
+from headrace import config
+from headrace.clock import SystemClock
+from migrations import layout, ledger, load, warehouse
+from migrations.jobs import Jobs, Place
+from migrations.places import Places
+from migrations.registry import Asked, Kind, Outcome, Registry, State
+from migrations.warehouse import DEFAULT, Connection, Warehouse
+
+PULL = {"kind": "pull"}
+
+
+def jobs_on(store: shop.Shop, *places: Warehouse, give_up_s: float = 30.0) -> Moved:
+    """Make the jobs over a shop's core and some warehouses."""
+    flows = {"shop": shop.flow}
+    registry = Registry(store.home / "migrations.db", SystemClock())
+    place = Place(config.Config(), flows, places, [store.path], SystemClock(), give_up_s=give_up_s)
+    return Moved(Jobs(registry, place), registry, Places(places, flows, [store.path]))
+
+
+@contextmanager
+def api_over(store: shop.Shop, url: str, *more: Warehouse, **settings: float) -> Iterator[Client]:
+    moved = jobs_on(store, Warehouse(DEFAULT, url), *more, **settings)
+    moved.jobs.resume()
+    try:
+        with serving(island_over(url, store.reader), moved=moved) as client:
+            yield client
+    finally:
+        moved.jobs.close()
+
+
+def put(client: Client, id_: str, **asked: Any) -> Any:
+    reply = client.send("PUT", f"/v1/migrations/{id_}", json.dumps(asked))
+    assert reply.status in (200, 201), reply.body
+    return reply.document
+
+
+def look(client: Client, id_: str) -> Any:
+    return client.send("GET", f"/v1/migrations/{id_}").document
+
+
+def until_told(client: Client, id_: str, condition: Callable[[Any], bool]) -> Any:
+    """Wait until a migration is so, and give it."""
+    until(lambda: condition(look(client, id_)), 30, lambda: str(look(client, id_)))
+    return look(client, id_)
+
+
+def ended(client: Client, id_: str) -> Any:
+    """Wait for the end of a migration, and give it."""
+    return until_told(client, id_, lambda told: told["ended_at"] is not None)
+
+
+def test_a_migration_that_is_asked_for_twice_is_one_and_another_one_of_its_id_is_refused(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, -1.0, "a"))
+    with api_over(store, warehouse_url) as client:
+        first = client.send("PUT", "/v1/migrations/night:2026-11-19", json.dumps(PULL))
+        assert first.status == 201
+        done = ended(client, "night:2026-11-19")
+        assert (done["state"], done["reached"], done["rows"]) == ("succeeded", {"shop": 1}, 2)
+        assert done["bytes"] > 0
+        assert done["error"] is None
+        store.sell((2, 1.0, "b"))
+        again = client.send("PUT", "/v1/migrations/night:2026-11-19", json.dumps(PULL))
+        assert (again.status, again.document) == (200, done)
+        other = client.send("PUT", "/v1/migrations/night:2026-11-19", '{"kind": "merge"}')
+        assert_problem(other, 409, "MigrationConflict")
+    assert connection.execute("SELECT id FROM shop.sales").fetchall() == [(1,)]
+    assert ledger.read(connection, ["shop"])["shop", 0].batch == 1
+
+
+def test_a_merge_a_retention_and_an_audit_are_migrations_too(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, -1.0, "a"))
+    with api_over(store, warehouse_url) as client:
+        for number, kind in enumerate(("pull", "merge", "retention", "audit")):
+            put(client, f"m{number}", kind=kind, dataflows=["shop"])
+            done = ended(client, f"m{number}")
+            assert (done["state"], done["reached"]) == ("succeeded", {"shop": 1}), done
+        listed = client.send("GET", "/v1/migrations?state=succeeded&limit=3").document
+        assert [each["id"] for each in listed["migrations"]] == ["m3", "m2", "m1"]
+        listed = client.send("GET", "/v1/migrations?kind=merge&warehouse=default").document
+        assert [each["id"] for each in listed["migrations"]] == ["m1"]
+        assert client.send("GET", "/v1/migrations?state=failed").document == {"migrations": []}
+    assert connection.execute("SELECT count(*) FROM shop_delta.sales").fetchall() == [(0,)]
+    assert connection.execute("SELECT count(*) FROM shop_main.sales").fetchall() == [(1,)]
+
+
+def test_an_audit_names_what_is_wrong(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, "a"), (2, 1.0, "b"))
+    store.push(connection)
+    connection.execute("DELETE FROM shop_delta.sales WHERE id = 1")
+    connection.execute("INSERT INTO shop_delta.refunds VALUES (7, 0, 1)")
+    with api_over(store, warehouse_url) as client:
+        put(client, "look", kind="audit")
+        found = ended(client, "look")
+    assert (found["state"], found["error"]["code"]) == ("failed", "AuditFailed")
+    assert found["findings"] == [
+        "shop.sales has 1 rows, and 2 have arrived",
+        "shop.refunds: 1 rows of delta are of batches that have not arrived, or are merged",
+        "shop.refunds has 1 rows, and 0 have arrived",
+    ]
+
+
+def test_what_cannot_be_meant_is_refused(store: shop.Shop, warehouse_url: str) -> None:
+    with api_over(store, warehouse_url) as client:
+        for asked, status, code in [
+            ({"kind": "steal"}, 422, "Invalid"),
+            ({"kind": "pull", "warehouse": "nowhere"}, 400, "Refused"),
+            ({"kind": "pull", "dataflows": ["nothing"]}, 400, "Refused"),
+            ({"kind": "pull", "source": "default"}, 400, "Refused"),
+            ({"kind": "pull", "more": 1}, 422, "Invalid"),
+        ]:
+            reply = client.send("PUT", "/v1/migrations/x", json.dumps(asked))
+            assert_problem(reply, status, code)
+        assert_problem(client.send("PUT", "/v1/migrations/a%20b", "{}"), 422, "Invalid")
+        assert_problem(client.send("GET", "/v1/migrations/x"), 404, "MigrationUnknown")
+        assert_problem(client.send("DELETE", "/v1/migrations/x"), 404, "MigrationUnknown")
+        assert_problem(client.send("GET", "/v1/migrations?limit=0"), 422, "Invalid")
+
+
+def test_a_migration_that_waits_for_a_warehouse_can_be_cancelled_and_one_that_ended_cannot(
+    store: shop.Shop, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, None))
+    gone = Warehouse("gone", "postgresql://postgres@127.0.0.1:1/postgres")
+    with api_over(store, warehouse_url, gone) as client:
+        put(client, "p", kind="pull", warehouse="gone")
+        told = until_told(client, "p", lambda told: "tries again" in told["stage"])
+        assert told["state"] == "running"
+        assert client.send("DELETE", "/v1/migrations/p").status == 202
+        assert ended(client, "p")["state"] == "cancelled"
+        assert_problem(client.send("DELETE", "/v1/migrations/p"), 409, "MigrationEnded")
+
+
+def test_a_warehouse_that_stays_away_fails_a_migration_with_the_reason(
+    store: shop.Shop, warehouse_url: str
+) -> None:
+    gone = Warehouse("gone", "postgresql://postgres@127.0.0.1:1/postgres")
+    with api_over(store, warehouse_url, gone, give_up_s=0.1) as client:
+        put(client, "p", kind="pull", warehouse="gone")
+        found = ended(client, "p")
+    assert (found["state"], found["error"]["code"]) == ("failed", "Away")
+    assert "connecting to the warehouse" in found["error"]["what"]
+
+
+def test_a_migration_that_was_cut_off_begins_again_and_goes_no_further_than_it_went(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, None))
+    moved = jobs_on(store, Warehouse(DEFAULT, warehouse_url))
+    moved.registry.put("p", Asked(Kind.PULL, DEFAULT))
+    moved.registry.begin("p")
+    moved.registry.aim("p", {"shop": 1})
+    moved.jobs.close()
+    store.sell((2, 1.0, None))
+    with api_over(store, warehouse_url) as client:
+        assert ended(client, "p")["reached"] == {"shop": 1}
+    assert connection.execute("SELECT id FROM shop.sales").fetchall() == [(1,)]
+
+
+def test_an_api_that_stops_leaves_its_migrations_to_the_next(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, None))
+    with connection.transaction():
+        connection.execute("SELECT FROM headrace.ledger FOR UPDATE")
+        with api_over(store, warehouse_url) as client:
+            put(client, "p", kind="pull")
+            until_told(client, "p", lambda told: told["state"] == "running")
+    with api_over(store, warehouse_url) as client:
+        assert ended(client, "p")["state"] == "succeeded"
+    assert connection.execute("SELECT id FROM shop.sales").fetchall() == [(1,)]
+
+
+def test_a_busy_warehouse_holds_a_migration_back_to_a_deadline(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, None))
+    connection.execute("SELECT pg_advisory_lock(1)")
+
+    def work() -> None:
+        with warehouse.connect(warehouse_url, application="somebody") as own:
+            own.execute("SET lock_timeout = 0")
+            own.execute("SELECT pg_advisory_lock(1)")
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    until(lambda: load.measure(connection).active == 1, 30, lambda: "nobody works there")
+    idle = {"query_s_max": 0, "active_max": 99}
+    with api_over(store, warehouse_url) as client:
+        put(client, "patient", kind="pull", idle={**idle, "deadline_s": 60})
+        until_told(client, "patient", lambda told: "until the warehouse is idle" in told["stage"])
+        put(client, "hasty", kind="pull", idle={**idle, "deadline_s": 0})
+        assert ended(client, "hasty")["state"] == "succeeded"
+        assert look(client, "patient")["state"] == "running"
+        connection.execute("SELECT pg_advisory_unlock(1)")
+        assert ended(client, "patient")["state"] == "succeeded"
+    worker.join()
+
+
+def test_warehouses_are_told_with_how_far_they_have_come(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, None))
+    store.push(connection)
+    store.merge(connection)
+    store.sell((2, 1.0, None))
+    store.push(connection)
+    store.sell((3, 1.0, None))
+    gone = Warehouse("gone", "postgresql://postgres@127.0.0.1:1/postgres")
+    with api_over(store, warehouse_url, gone) as client:
+        here, away = client.send("GET", "/v1/warehouses").document["warehouses"]
+    (told,) = here["dataflows"]
+    assert (here["name"], here["state"]) == ("default", "ok")
+    assert told.pop("moved_at")
+    assert told == {"name": "shop", "committed": 3, "arrived": 2, "merged": 1, "waiting_rows": 1}
+    assert away["name"] == "gone"
+    assert "connecting to the warehouse" in away["state"]
+    assert away["dataflows"][0]["arrived"] is None
+
+
+def test_the_registry_outlives_its_process_and_an_end_is_an_end(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "m.db", SystemClock())
+    registry.put("a", Asked(Kind.AUDIT, DEFAULT))
+    assert registry.end("a", Outcome(State.CANCELLED))
+    again = Registry(tmp_path / "m.db", SystemClock())
+    assert not again.begin("a")
+    assert not again.end("a", Outcome(State.SUCCEEDED))
+    assert again.find("a").state is State.CANCELLED
+    assert again.open() == []
+
+
+@pytest.fixture
+def connection(warehouse_url: str) -> Iterator[Connection]:
+    with warehouse.connect(warehouse_url, application="headrace test") as opened:
+        layout.prepare(opened, shop.HERE, shop.flow)
+        yield opened
