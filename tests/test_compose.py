@@ -3,6 +3,7 @@
 No container runs here: what can be known without one is checked.
 """
 
+import json
 import re
 import shlex
 import tomllib
@@ -121,7 +122,7 @@ def test_a_flow_is_where_the_engine_looks_for_it() -> None:
 
 
 def test_every_variable_is_a_configuration_key_or_an_input() -> None:
-    used = set(re.findall(r"HEADRACE_\w+", COMPOSE_TEXT + DOCKERFILE))
+    used = set(re.findall(r"\bHEADRACE_\w+", COMPOSE_TEXT + DOCKERFILE))
     assert used <= set(config.VARIABLES) | INPUTS
 
 
@@ -175,6 +176,18 @@ def test_postgres_is_of_the_major_version_of_the_local_one() -> None:
 def test_airflow_is_the_locked_one() -> None:
     (locked,) = pins("airflow")["apache-airflow"]
     assert SERVICES["airflow"]["image"].startswith(f"apache/airflow:{locked}-python3.")
+
+
+def test_airflow_finds_the_api_and_the_package_of_the_dags() -> None:
+    environment = SERVICES["airflow"]["environment"]
+    connection = json.loads(environment["AIRFLOW_CONN_HEADRACE_DEFAULT"])
+    assert connection["host"] in own()
+    api = SERVICES["api"]["environment"]
+    assert connection["port"] == api["HEADRACE_API_PORT"]
+    assert connection["password"] == api["HEADRACE_API_KEY"]
+    folder = environment["PYTHONPATH"]
+    assert f"./dags:{folder}:ro" in SERVICES["airflow"]["volumes"]
+    assert (ROOT / "dags" / "headrace_airflow" / "__init__.py").is_file()
 
 
 def test_sparks_connector_is_of_sparks_version() -> None:
