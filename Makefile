@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test prove check lock
+.PHONY: help setup demo airflow test prove check lock
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 10
@@ -15,6 +15,10 @@ setup: ## the environments (.venv, .venv-airflow) and the jars: once 70 s, then 
 
 demo: setup ## a tuple's way from Kafka to the answer of a query, all of it real
 	@$(BIN)/python examples/demo.py
+
+airflow: ## Airflow with our DAGs, against the stack that `headrace up` has started
+	@test -x $(BIN)/headrace || { echo "airflow: there is no $(BIN) yet: run make setup" >&2; exit 4; }
+	@$(BIN)/headrace airflow
 
 test: check ## check, and every test, against the real broker, Spark and PostgreSQL
 	$(BIN)/pytest

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from headrace import config
 from headrace.cli import (
+    airflow,
     api,
     call,
     core_query,
@@ -62,6 +63,7 @@ def commands() -> list[Command]:
         *dead_letters.COMMANDS,
         *engine.COMMANDS,
         *api.COMMANDS,
+        *airflow.COMMANDS,
         *settings.COMMANDS,
         *jars.COMMANDS,
     ]

@@ -2,6 +2,7 @@
 
 import argparse
 
+from headrace.cli import airflow
 from headrace.cli.asking import confirmed
 from headrace.cli.command import Command, Context
 from headrace.cli.stack import CLOCK, LOCK_WAIT_S, wait_for_former
@@ -23,6 +24,8 @@ def reset(context: Context) -> int:
         raise Refused(
             f"Headrace is running in {home.root}", hint="Stop it first with `headrace down`."
         )
+    if lock.is_held(home.part_lock(airflow.NAME)):
+        raise Refused(f"Airflow keeps its data in {home.root}", hint="End it first, with Ctrl-C.")
     if not context.arguments.yes and not _confirmed(home):
         print("Nothing was deleted.")
         return Exit.REFUSED

@@ -50,6 +50,9 @@ class Home:
     def migrations(self) -> Path:
         """The migrations that were asked for."""
         return self.root / "migrations.db"
+    def airflow(self) -> Path:
+        """What `headrace airflow` keeps."""
+        return self.root / "airflow"
 
     @property
     def ports(self) -> Path:
