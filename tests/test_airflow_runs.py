@@ -98,6 +98,24 @@ def test_a_run_of_each_other_dag_succeeds(airflow: Airflow, served: Served, dag:
     assert migration["state"] == "succeeded"
 
 
+def test_an_audit_that_finds_something_fails_its_run_and_alerts_once(
+    airflow: Airflow, tmp_path: Path
+) -> None:
+    headrace = Headrace(errors=["AuditFailed"])
+    with serving(headrace):
+        other = airflow.copy(
+            tmp_path / "home",
+            AIRFLOW_CONN_HEADRACE_DEFAULT=connection(headrace.url, KEY),
+            AIRFLOW_VAR_HEADRACE_ALERT_URL=f"{headrace.url}/alerts",
+        )
+        assert other.test("headrace_audit") == "failed"
+    assert headrace.begun == 1
+    (alert,) = headrace.alerts
+    assert alert["dag_id"] == "headrace_audit"
+    assert alert["task_id"] == "audit_default"
+    assert "failed with AuditFailed: it failed\n  mend it" in alert["error"]
+
+
 # make airflow
 
 
