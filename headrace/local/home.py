@@ -50,6 +50,8 @@ class Home:
     def migrations(self) -> Path:
         """The migrations that were asked for."""
         return self.root / "migrations.db"
+
+    @property
     def airflow(self) -> Path:
         """What `headrace airflow` keeps."""
         return self.root / "airflow"
