@@ -66,6 +66,11 @@ class Dataflow:
 
     def __post_init__(self) -> None:
         check_name(self.name, "dataflow")
+        if self.name.endswith(("_main", "_delta")):
+            raise DefinitionError(
+                f"dataflow {self.name}: what ends so is the name of a warehouse's schema",
+                hint="Give it another name: of a dataflow x, x_main and x_delta are schemas.",
+            )
         if not isinstance(self.partitions, int) or not 1 <= self.partitions <= PARTITIONS_MAX:
             raise DefinitionError(
                 f"dataflow {self.name} has {self.partitions!r} partitions",

@@ -44,27 +44,39 @@ def main() -> int:
 def run(stack: "Stack", folder: Path) -> int:
     """Produce, wait, and show what came of it."""
     made, show = votes(VOTES)
-    file = folder / "votes.jsonl"
-    file.write_bytes(b"".join(line + b"\n" for line in lines(made)))
+    some = list(lines(made))
+    half = len(some) // 2
     say(f"{VOTES:,} votes come in, one a batch through three procedures; {BROKEN} more are no JSON")
-    print(stack.run("produce", "votes", str(file), "--wait"))
+    for name, part in [("early", some[:half]), ("late", some[half:])]:
+        file = folder / f"{name}.jsonl"
+        file.write_bytes(b"".join(line + b"\n" for line in part))
+        print(stack.run("produce", "votes", str(file), "--wait"))
+        wait_for(lambda: stack.reached("arrived") > 0, "the engine's first push")
 
-    removed = CONTESTANTS - len(show.counts)
     say("who was removed: what the core has committed, in the warehouse or not")
     print(stack.run("query", REMOVED, "--freshness", "staged"))
-    wait_for(lambda: stack.count("delta") == removed, "the push to bring everybody who was removed")
-    say("the same, of what has arrived in the warehouse")
+    say("how far the warehouse is: the engine pushes once in a minute here")
+    print(stack.run("warehouse", "status"))
+    say(
+        "what a pull would do; and the pull, twice under one id, as when a scheduler repeats itself"
+    )
+    print(stack.run("migrate", "plan"))
+    pulls = [stack.migrate("pull", "--id", "demo-1") for _ in range(2)]
+    for pull in pulls:
+        print(f"{pull['id']}: {pull['state']}, {pull['rows']:,} rows, asked {pull['created_at']}")
+    say("the merge of what has arrived; and the answer from the tables that it goes to")
+    print(stack.run("migrate", "merge"))
     print(stack.run("query", REMOVED, "--freshness", "main"))
     say("who leads now: a call, which is a transaction beside the batches")
     print(stack.run("call", "voter.standing", "kind=top"))
     say("what was rejected, and why; and the first three of them")
     print(stack.run("dead-letters", "list", "-n", "3"))
-    whole = adds_up(stack, show)
+    whole = adds_up(stack, show, pulls)
     tell_where_to_look()
     return 0 if whole else 1
 
 
-def adds_up(stack: "Stack", show: Show) -> bool:
+def adds_up(stack: "Stack", show: Show, pulls: list[dict[str, Any]]) -> bool:
     """Compare what came of it with the rules, played in plain Python."""
     letters = [
         json.loads(line)["reason"]
@@ -78,6 +90,8 @@ def adds_up(stack: "Stack", show: Show) -> bool:
         "the right ones were removed, once each": gone.isdisjoint(show.counts)
         and len(gone) == len(arrived) == CONTESTANTS - len(show.counts),
         "staged and main agree": staged == arrived,
+        "two pulls under one id were one": pulls[0] == pulls[1] and pulls[0]["rows"] > 0,
+        "an audit of the warehouse finds nothing": stack.migrate("audit")["findings"] == [],
         "the right ones lead, with the right votes": [tuple(r.values()) for r in called] == top,
         "every other vote is a dead letter": len(letters) == show.rejected + BROKEN
         and set(letters) == {UNKNOWN, REPEATED, NO_JSON},
@@ -117,7 +131,7 @@ class Stack:
     def up(self) -> Iterator[None]:
         """Start the stack, and stop it whatever happens."""
         say("broker, PostgreSQL, engine and API start")
-        command = [*HEADRACE, "up", "--detach", *self.shared, "--set", "push.every_ms=2000"]
+        command = [*HEADRACE, "up", "--detach", *self.shared, "--set", "push.every_ms=60000"]
         starting = subprocess.Popen(command)
         try:
             if starting.wait():
@@ -140,9 +154,14 @@ class Stack:
         answer = json.loads(self.run("query", sql, "--freshness", freshness, "--json"))
         return list(answer["rows"])
 
-    def count(self, freshness: str) -> object:
-        """Count who was removed."""
-        return self.rows("SELECT count(*) FROM removed", freshness)[0][0]
+    def migrate(self, *arguments: str) -> dict[str, Any]:
+        """Have something moved, and give how that ended."""
+        return dict(json.loads(self.run("migrate", *arguments, "--json")))
+
+    def reached(self, what: str) -> int:
+        """Tell to which batch the warehouse has come."""
+        ((place,),) = [json.loads(self.run("warehouse", "status", "--json"))]
+        return int(place["dataflows"][0][what] or 0)
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

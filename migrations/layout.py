@@ -123,6 +123,14 @@ def prepare(connection: Connection, place: Warehouse, dataflow: Dataflow) -> Non
             _check(connection, dataflow, wanted)
 
 
+def require(connection: Connection, place: Warehouse, dataflow: Dataflow) -> None:
+    """Refuse a layout that is not as it is defined; change nothing."""
+    with translated(f"checking the tables of {dataflow.name}"), connection.transaction():
+        _check_version(connection)
+        wanted = [each for outlet in place.outlets(dataflow) for each in relations(outlet)]
+        _check(connection, dataflow, wanted)
+
+
 def _check(connection: Connection, dataflow: Dataflow, wanted: Iterable[Relation]) -> None:
     """Refuse what is not as the dataflow defines it, naming each column."""
     found = [line for relation in wanted for line in _drift(connection, relation)]

@@ -72,7 +72,9 @@ class Push:
                         committed if upto is None else max(upto, arrived.batch),
                         arrived.batch + self.batches_max,
                     )
-                    plan = self.decide(dataflow, arrived, runner.snapshot, through)
+                    plan = decide(
+                        self.warehouse, dataflow, self.partition, arrived, runner.snapshot, through
+                    )
                     if plan.together:
                         self.origin.make_durable()
                     runner.together(plan)
@@ -83,23 +85,29 @@ class Push:
         last = committed if upto is None else upto
         return Pushed(arrived.batch, through, rows, more=through < last)
 
-    def decide(
-        self, dataflow: Dataflow, arrived: ledger.Migrated, snapshot: Snapshot, through: int
-    ) -> Plan:
-        """Plan how to bring a warehouse from what has arrived to batch `through`."""
-        check_continues(arrived, snapshot, dataflow.name, self.warehouse.name)
-        place, after = (dataflow.name, self.partition), arrived.batch
-        confirmed = snapshot.confirmed(dataflow.name).get(self.warehouse.name)
-        if through == after:
-            return Plan(then=(Confirm(place, after),) if confirmed != after else ())
-        copies = [
-            Copy(outlet, self.partition, after, through, *found)
-            for outlet in self.warehouse.outlets(dataflow)
-            for found in [snapshot.measure(outlet, after, through)]
-            if found[0]
-        ]
-        step = Step(place, arrived, through, snapshot.core_id)
-        return Plan((*copies, step), (Confirm(place, through),))
+
+def decide(
+    place: Warehouse,
+    dataflow: Dataflow,
+    partition: int,
+    arrived: ledger.Migrated,
+    snapshot: Snapshot,
+    through: int,
+) -> Plan:
+    """Plan how to bring a warehouse from what has arrived to batch `through`."""
+    check_continues(arrived, snapshot, dataflow.name, place.name)
+    at, after = (dataflow.name, partition), arrived.batch
+    if through == after:
+        is_told = snapshot.confirmed(dataflow.name).get(place.name) == after
+        return Plan(then=() if is_told else (Confirm(at, after),))
+    copies = [
+        Copy(outlet, partition, after, through, *found)
+        for outlet in place.outlets(dataflow)
+        for found in [snapshot.measure(outlet, after, through)]
+        if found[0]
+    ]
+    step = Step(at, arrived, through, snapshot.core_id)
+    return Plan((*copies, step), (Confirm(at, through),))
 
 
 def check_continues(

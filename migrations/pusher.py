@@ -115,9 +115,10 @@ class Pusher:
                     log.info("connected to the warehouse %s", self._place.name)
                     while self._wait_for_work():
                         started = self._clock.monotonic()
-                        self._push_all(connection)
+                        has_moved = self._push_all(connection)
                         backoff_s = BACKOFF_S_MIN
-                        self._rest(started + self._limits.wait_s - self._clock.monotonic())
+                        if has_moved:
+                            self._rest(started + self._limits.wait_s - self._clock.monotonic())
             except (Away, Passing) as error:
                 log.warning(
                     "pushing to %s again in %.1f s: %s", self._place.name, backoff_s, error.what
@@ -141,19 +142,22 @@ class Pusher:
             self._rows = self._size = 0
             return not self._stopping
 
-    def _push_all(self, connection: Connection) -> None:
+    def _push_all(self, connection: Connection) -> bool:
+        """Push all that is staged; tell whether there was anything."""
         away: Away | Passing | None = None
+        has_moved = False
         for dataflow in self._dataflows:
             for push in self._pushes[: dataflow.partitions]:
                 try:
-                    self._push_one(connection, push, dataflow)
+                    has_moved |= self._push_one(connection, push, dataflow)
                 except (Away, Passing) as error:  # a lock on one's table must not keep others back
                     away = error
         if away is not None:
             raise away
+        return has_moved
 
-    def _push_one(self, connection: Connection, push: Push, dataflow: Dataflow) -> None:
-        more = True
+    def _push_one(self, connection: Connection, push: Push, dataflow: Dataflow) -> bool:
+        more, has_moved = True, False
         while more and not self._stopping:
             try:
                 pushed = push.run(connection, dataflow)
@@ -164,6 +168,7 @@ class Pusher:
                 continue
             more = pushed.more
             if pushed.through > pushed.after:
+                has_moved = True
                 log.info(
                     "pushed %s to %s through batch %d: %d batches, %d rows",
                     dataflow.place(push.partition),
@@ -172,6 +177,7 @@ class Pusher:
                     pushed.through - pushed.after,
                     pushed.rows,
                 )
+        return has_moved
 
     def _rest(self, seconds: float) -> None:
         """Let more come, for a time and to a limit."""

@@ -22,11 +22,13 @@ from headrace.cli import (
     dead_letters,
     engine,
     jars,
+    migrate,
     produce,
     query,
     reset,
     settings,
     stack,
+    warehouse,
 )
 from headrace.cli.command import Command, Context
 from headrace.errors import Exit, HeadraceError
@@ -61,6 +63,8 @@ def commands() -> list[Command]:
         *core_query.COMMANDS,
         *call.COMMANDS,
         *dead_letters.COMMANDS,
+        *migrate.COMMANDS,
+        *warehouse.COMMANDS,
         *engine.COMMANDS,
         *api.COMMANDS,
         *airflow.COMMANDS,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from headrace.cli import parts
 from headrace.config import Broker, Config
 from headrace.errors import NotRunning
-from headrace.local import state
+from headrace.local import postgres, state
 from headrace.local.home import Home
 from headrace.local.part import reachable
 
@@ -21,6 +21,15 @@ def api(config: Config) -> str:
     if config.api.port and state.running(Home(config.home)) is None:
         return f"{reachable(config.api.host)}:{config.api.port}"
     return _running(config, parts.API, "api.port")
+
+
+def warehouse(config: Config) -> Config:
+    """Give the configuration with the URL of the warehouse that a running stack has started."""
+    if config.warehouse.url:
+        return config
+    port = _running(config, parts.POSTGRES, "warehouse.url").rpartition(":")[2]
+    there = replace(config.warehouse, url=postgres.url(config, int(port)))
+    return replace(config, warehouse=there)
 
 
 def _running(config: Config, part: str, key: str) -> str:

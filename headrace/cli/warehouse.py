@@ -1,0 +1,110 @@
+"""`headrace warehouse`: a warehouse's tables, how far they are, and who may read them."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from headrace.cli import addresses
+from headrace.cli.command import Command, Context
+from headrace.cli.table import laid_out
+from headrace.errors import Exit
+
+if TYPE_CHECKING:
+    from etl_procs.dataflow import Dataflow
+    from migrations.warehouse import Connection, Warehouse
+
+ACTIONS = ("init", "check", "upgrade", "status", "roles")
+HEAD = ("warehouse", "state", "dataflow", "committed", "arrived", "merged", "rows", "moved")
+
+
+def run_warehouse(context: Context) -> int:
+    """Do what is asked."""
+    # Here, because every other command would pay for importing Arrow.
+    from etl_procs import loader
+    from migrations import layout, roles
+
+    config = context.config
+    flows = list(loader.load(config.flows).values())
+    match context.arguments.action:
+        case "init":
+            for connection, place, flow in _each(context, flows):
+                layout.prepare(connection, place, flow)
+                print(f"{place.name} has the tables of {flow.name}")
+        case "check":
+            for connection, place, flow in _each(context, flows):
+                layout.require(connection, place, flow)
+                print(f"{place.name} has the tables of {flow.name} as they are defined")
+        case "upgrade":
+            for connection, place, flow in _each(context, flows):
+                done = layout.upgrade(connection, place, flow)
+                print(
+                    "\n".join(done) or f"{place.name} has the tables of {flow.name} as defined",
+                )
+        case "status":
+            return _status(context, flows)
+        case "roles":
+            print(roles.script(flows))
+    return Exit.OK
+
+
+def _each(
+    context: Context, flows: "list[Dataflow]"
+) -> "Iterator[tuple[Connection, Warehouse, Dataflow]]":
+    from migrations import warehouse
+
+    for place in warehouse.warehouses(addresses.warehouse(context.config)):
+        if context.arguments.name in ("", place.name):
+            with warehouse.connect(place.url, application="headrace warehouse") as connection:
+                yield from ((connection, place, flow) for flow in flows if place.outlets(flow))
+
+
+def _status(context: Context, flows: "list[Dataflow]") -> int:
+    from etl_procs.core import core_paths
+    from migrations.places import Places
+    from migrations.warehouse import warehouses
+
+    config = addresses.warehouse(context.config)
+    places = [p for p in warehouses(config) if context.arguments.name in ("", p.name)]
+    found = Places(places, {flow.name: flow for flow in flows}, core_paths(config.home)).look()
+    if context.arguments.json:
+        print(json.dumps([each.document() for each in found]))
+        return Exit.OK
+    rows = [
+        (each.name, each.state, *(_shown(value) for value in standing.values()))
+        for each in found
+        for standing in each.document()["dataflows"]
+    ]
+    print("\n".join(laid_out(HEAD, rows, right=[3, 4, 5, 6])))
+    return Exit.OK
+
+
+def _shown(value: object) -> object:
+    return "-" if value is None else value[:19] if isinstance(value, str) else value
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    parser.add_argument("name", nargs="?", default="", help="which warehouse; without: all")
+    parser.add_argument("--json", action="store_true", help="status: print JSON")
+
+
+COMMANDS = [
+    Command(
+        name="warehouse",
+        summary="make, check and upgrade a warehouse's tables; how far it has come",
+        description="init makes what the dataflows lack in a warehouse, as the engine does when "
+        "it starts; check names each column that is not as it is defined, and changes nothing; "
+        "upgrade brings tables of an older layout over, and adds missing columns and indexes; "
+        "status tells how far each warehouse has come; roles prints a script for psql that makes a "
+        "role that moves rows, and one for each dataflow that may read it.",
+        examples=(
+            "headrace warehouse check",
+            "headrace warehouse upgrade default",
+            "headrace warehouse status",
+            "headrace warehouse roles | psql postgresql://admin@warehouse/db",
+        ),
+        run=run_warehouse,
+        arguments=_arguments,
+    )
+]

@@ -1,0 +1,145 @@
+"""`headrace migrate` and `headrace warehouse`, as processes, and what the roles may do."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+import shop
+from serving import KEY
+from test_api_commands import FLOW, api_process, headrace
+
+from etl_procs.dataflow import Dataflow
+from headrace.errors import DefinitionError, Exit
+from migrations import layout, roles, warehouse
+from migrations.warehouse import Connection
+
+
+@contextmanager
+def commands(store: shop.Shop, url: str) -> Iterator[dict[str, str]]:
+    """Run the API, and give the environment of commands that ask it."""
+    with api_process(store.home, url) as port:
+        yield {
+            "HEADRACE_API_KEY": KEY,
+            "HEADRACE_API_PORT": str(port),
+            "HEADRACE_WAREHOUSE_URL": url,
+        }
+
+
+def test_what_is_planned_is_done_when_it_is_asked_for(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell_all([[(1, 1.0, "a"), (2, -2.0, None)], [(3, 3.0, None)]])
+    with commands(store, warehouse_url) as where:
+        planned = headrace("migrate", "plan", *FLOW, home=store.home, **where)
+        assert re.sub(r"\d+ B", "N B", planned.stdout).splitlines() == [
+            "warehouse default",
+            "in one transaction of the warehouse:",
+            "  copy 3 rows (N B) of batches 1 to 2 of partition 0 into shop_delta.sales",
+            "  copy 1 rows (N B) of batches 1 to 2 of partition 0 into shop_delta.refunds",
+            "  step the ledger of shop[0] from 0 to 2",
+            "then:",
+            "  confirm shop[0] through batch 2 to the core, which forgets what all warehouses have",
+        ]
+        assert store.unsent() == 3
+        for _ in range(2):
+            pulled = headrace("migrate", "pull", "--id", "mine", home=store.home, **where)
+            assert pulled.stdout.splitlines()[0] == "pull mine (default): succeeded"
+            assert pulled.stdout.splitlines()[2] == "  reached shop batch 2"
+        assert store.unsent() == 0
+        planned = headrace("migrate", "plan", *FLOW, home=store.home, **where)
+        assert planned.stdout.splitlines() == ["warehouse default", "nothing of shop"]
+        merged = headrace("migrate", "merge", "--json", home=store.home, **where)
+        assert json.loads(merged.stdout)["rows"] == 4
+        listed = headrace("migrate", "list", home=store.home, **where).stdout.splitlines()
+        assert [line.split()[1] for line in listed[2:]] == ["merge", "pull"]
+        shown = headrace("migrate", "show", "mine", "--json", home=store.home, **where)
+        assert json.loads(shown.stdout)["rows"] == 4
+        told = headrace("warehouse", "status", *FLOW, "--json", home=store.home, **where)
+        ((place,),) = [json.loads(told.stdout)]
+        assert place["dataflows"][0]["merged"] == 2
+        assert "shop" in headrace("warehouse", "status", *FLOW, home=store.home, **where).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("show",), Exit.CONFIG, "migrate show takes an ID"),
+        (("pull", "x"), Exit.CONFIG, "migrate pull takes no ID"),
+        (("show", "x"), Exit.REFUSED, "there is no migration x"),
+        (("cancel", "x"), Exit.REFUSED, "there is no migration x"),
+        (("pull", "--warehouse", "x"), Exit.REFUSED, "there is no warehouse 'x'"),
+        (("pull", "--dataflow", "x"), Exit.REFUSED, "there is no dataflow x"),
+        (("rebuild",), Exit.FAILED, "no other warehouse has all of its tables"),
+        (("list", "--state", "x"), Exit.REFUSED, "state"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    store: shop.Shop,
+    connection: Connection,
+    warehouse_url: str,
+    words: tuple[str, ...],
+    code: Exit,
+    said: str,
+) -> None:
+    with commands(store, warehouse_url) as where:
+        done = headrace("migrate", *words, home=store.home, **where)
+    assert done.returncode == code, done
+    assert said in done.stderr
+
+
+def test_the_tables_are_made_checked_and_upgraded(tmp_path: Path, warehouse_url: str) -> None:
+    def run(action: str) -> subprocess.CompletedProcess[str]:
+        where = {"HEADRACE_WAREHOUSE_URL": warehouse_url}
+        return headrace("warehouse", action, *FLOW, home=tmp_path, **where)
+
+    missing = run("check")
+    assert missing.returncode == Exit.CONFIG
+    assert "shop_main.sales is not a table there" in missing.stderr
+    assert run("init").stdout == "default has the tables of shop\n"
+    assert run("check").stdout == "default has the tables of shop as they are defined\n"
+    with psycopg.connect(warehouse_url, autocommit=True) as connection:
+        connection.execute("DROP VIEW shop.sales")
+        connection.execute("ALTER TABLE shop_main.sales DROP COLUMN note")
+    assert "shop_main.sales.note is defined as text and is not there" in run("check").stderr
+    assert "shop_main.sales has the column note now" in run("upgrade").stdout
+    assert run("check").returncode == Exit.OK
+
+
+def test_the_migrator_writes_and_a_reader_reads_what_is_its_own_and_nothing_else(
+    store: shop.Shop, warehouse_url: str
+) -> None:
+    other = Dataflow("other")
+    other.outlet("things", "id INTEGER NOT NULL")
+    with psycopg.connect(warehouse_url, autocommit=True) as admin:
+        for _ in range(2):
+            admin.execute(roles.script([shop.flow, other]).encode())
+        with warehouse.connect(warehouse_url, application="test") as connection:
+            connection.execute("SET ROLE headrace_migrator")
+            for flow in (shop.flow, other):
+                layout.prepare(connection, shop.HERE, flow)
+            store.sell((1, -1.0, "a"))
+            store.push(connection)
+            store.merge(connection)
+        admin.execute("SET ROLE headrace_reads_shop")
+        assert admin.execute("SELECT id FROM shop.sales").fetchall() == [(1,)]
+        for refused in [
+            "SELECT * FROM shop_main.sales",
+            "SELECT * FROM shop_delta.sales",
+            "SELECT * FROM headrace.ledger",
+            "SELECT * FROM other.things",
+            "DELETE FROM shop_main.sales",
+            "CREATE TABLE shop.mine (id bigint)",
+        ]:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                admin.execute(refused.encode())
+
+
+@pytest.mark.parametrize("name", ["shop_main", "shop_delta"])
+def test_a_dataflow_has_no_name_that_a_schema_of_another_may_have(name: str) -> None:
+    with pytest.raises(DefinitionError, match="is the name of a warehouse's schema"):
+        Dataflow(name)
