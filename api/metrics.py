@@ -77,6 +77,11 @@ def _held(path: Path) -> list[Metric]:
         with Reader(path).snapshot() as snapshot:
             batches, dead = snapshot.batches(), snapshot.dead_letters.counts()
             staged = {name: snapshot.waiting(name) for name in batches}
+            confirmed = [
+                ({"dataflow": name, "warehouse": place}, batch)
+                for name in batches
+                for place, batch in snapshot.confirmed(name).items()
+            ]
     except NotRunning:
         return []
     dead = {**dict.fromkeys(batches, (0, 0)), **dead}
@@ -84,7 +89,8 @@ def _held(path: Path) -> list[Metric]:
     tuples = {name: count for name, (_, count) in dead.items()}
     return [
         _gauge("last_batch", "The last batch that is committed.", _by_flow(batches)),
-        _gauge("staged_rows", "Rows that wait for the warehouse.", _by_flow(staged)),
+        _gauge("staged_rows", "Rows that wait for a warehouse.", _by_flow(staged)),
+        _gauge("confirmed_batch", "The last batch that a warehouse has.", confirmed),
         _gauge("dead_letters", "Dead letters that the core holds.", _by_flow(letters)),
         _gauge("dead_letter_tuples", "Tuples in those dead letters.", _by_flow(tuples)),
     ]

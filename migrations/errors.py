@@ -9,6 +9,7 @@ HeadraceError
 ├── DefinitionError
 │   └── Drift           the warehouse's tables are not those that the dataflow defines
 └── Refused
+    ├── NotFed          the core does not keep batches for that warehouse
     └── LedgerMismatch  the warehouse's ledger does not continue from this core
         └── Gap         the core has forgotten batches that the warehouse lacks
 """
@@ -41,6 +42,10 @@ class Drift(DefinitionError):
     """The warehouse's tables are not those that the dataflow defines."""
 
 
+class NotFed(Refused):
+    """The core does not keep batches for that warehouse."""
+
+
 class LedgerMismatch(Refused):
     """The warehouse's ledger does not continue from this core."""
 
@@ -54,9 +59,10 @@ def translated(doing: str) -> Iterator[None]:
     """Tell a failure that may pass (`Away`) from one that will not (`WarehouseError`)."""
     try:
         yield
-    except psycopg.OperationalError as error:
+    except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction) as error:
         # PostgreSQL's word for it: the server's state, not what it was asked to do. Covers lost
-        # connections, restarts, deadlocks, serialization failures and full disks.
+        # connections, restarts, deadlocks, serialization failures and full disks; and a server
+        # that is read-only, as after it has lost its place to another one.
         raise Away(
             f"{doing}: the warehouse could not do it: {_said(error)}",
             hint="Check that PostgreSQL runs and takes connections; nothing was half-done, "

@@ -5,6 +5,7 @@ the same rows before, during and after it, whenever the snapshot was opened: row
 delta, and no file is cut. Two merges of a dataflow wait for each other; pushes wait for none.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import LiteralString
 
@@ -20,8 +21,8 @@ from migrations.progress import Progress
 from migrations.runner import Runner
 from migrations.warehouse import Connection, Warehouse
 
-# It keeps other merges out, and lets rows be copied in. Before the first query, so that the
-# snapshot is opened when the merge before has ended.
+# It keeps merges out, and lets rows be copied in. A merge takes it before its first query: its
+# snapshot is to be opened when the merge before has ended.
 LOCK: LiteralString = "LOCK TABLE {tables} IN SHARE UPDATE EXCLUSIVE MODE"
 
 # With 4 MB as by default, half a million operations take 1.15 times as long.
@@ -49,7 +50,7 @@ class Merging:
             connection.isolation_level = IsolationLevel.REPEATABLE_READ
             try:
                 with connection.transaction():
-                    connection.execute(_of_all(outlets))
+                    lock(connection, outlets)
                     connection.execute(MEMORY)
                     plan = decide(connection, dataflow, outlets)
                     runner.together(plan)
@@ -82,6 +83,7 @@ def _has_rows(connection: Connection, outlet: Outlet) -> bool:
     return bool(found)
 
 
-def _of_all(outlets: tuple[Outlet, ...]) -> sql.Composed:
+def lock(connection: Connection, outlets: Iterable[Outlet]) -> None:
+    """Keep merges out until the transaction ends."""
     deltas = sql.SQL(", ").join(tables.identifier(tables.delta(outlet)) for outlet in outlets)
-    return sql.SQL(LOCK).format(tables=deltas)
+    connection.execute(sql.SQL(LOCK).format(tables=deltas))

@@ -20,7 +20,7 @@ from etl_procs.origin import Origin
 from etl_procs.reader import Snapshot
 from headrace.crash import CrashPoints, Point
 from migrations import ledger
-from migrations.errors import Gap, LedgerMismatch, translated
+from migrations.errors import Gap, LedgerMismatch, NotFed, translated
 from migrations.plan import Confirm, Copy, Plan, Step
 from migrations.progress import Progress
 from migrations.runner import Runner
@@ -97,9 +97,14 @@ def decide(
     """Plan how to bring a warehouse from what has arrived to batch `through`."""
     check_continues(arrived, snapshot, dataflow.name, place.name)
     at, after = (dataflow.name, partition), arrived.batch
+    confirmed = snapshot.confirmed(dataflow.name)
+    if place.name not in confirmed:
+        raise NotFed(
+            f"the core keeps nothing of {dataflow.name} for the warehouse {place.name}",
+            hint="It is new in the configuration: restart the engine, which feeds it from then on.",
+        )
     if through == after:
-        is_told = snapshot.confirmed(dataflow.name).get(place.name) == after
-        return Plan(then=() if is_told else (Confirm(at, after),))
+        return Plan(then=() if confirmed[place.name] == after else (Confirm(at, after),))
     copies = [
         Copy(outlet, partition, after, through, *found)
         for outlet in place.outlets(dataflow)

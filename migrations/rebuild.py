@@ -1,6 +1,6 @@
 """A rebuild: a dataflow's tables in one warehouse, copied from another, at one point of that.
 
-    lock the ledger of the warehouse that lacks rows
+    lock the ledger of the warehouse that lacks rows, and keep merges out
     open a snapshot of the other: its ledger, at batch m, and its live views
     replace each table by what its live view shows
     write m into the ledger; commit
@@ -16,7 +16,7 @@ from psycopg import IsolationLevel
 
 from etl_procs.dataflow import Dataflow
 from headrace.crash import CrashPoints, Point
-from migrations import ledger, warehouse
+from migrations import ledger, merge, warehouse
 from migrations.errors import Gap, LedgerMismatch, translated
 from migrations.plan import Adopt, Plan, Refill, StepMerged
 from migrations.progress import Progress
@@ -46,6 +46,7 @@ class Rebuild:
             with connection.transaction():
                 for partition in range(dataflow.partitions):
                     ledger.lock(connection, dataflow.name, partition)
+                merge.lock(connection, self.warehouse.outlets(dataflow))
                 with source.transaction():
                     runner.together(self.decide(dataflow, ledger.read(source, [dataflow.name])))
                 self.crash.reached(Point.REBUILD_COMMIT_BEFORE)
