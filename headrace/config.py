@@ -151,7 +151,7 @@ class Push:
     every_ms: int = option(500, "time between two pushes while there is something to send", least=1)
     rows: int = option(1_000_000, "so many rows that wait are sent before that time", least=1)
     mb: int = option(128, "so many megabytes that wait are sent before that time", least=1)
-    batches_max: int = option(1_000, "batches in one push, at most", least=1)
+    batches_max: int = option(10_000, "batches in one push, at most", least=1)
 
 
 @dataclass(frozen=True, slots=True)

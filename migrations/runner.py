@@ -6,6 +6,7 @@ from typing import Any, LiteralString
 
 import pyarrow as pa
 from psycopg import sql
+from psycopg.copy import LibpqWriter, QueuedLibpqWriter
 
 from etl_procs.model import Outlet
 from etl_procs.origin import Origin
@@ -31,15 +32,19 @@ from migrations.plan import (
 from migrations.progress import Progress
 from migrations.warehouse import Connection, names
 
+BULK_BYTES = 2**22
+"""From so much on, a thread of its own sends what this one encodes and sums up meanwhile."""
+
 LAST_BLOCK: LiteralString = """\
 SELECT greatest(
     pg_relation_size({name}::regclass) / current_setting('block_size')::bigint - 1, 0)"""
 
-# What was copied lies behind what was there, unless there was room in between.
+# Most of what was copied lies behind what was there. Some may have found room before it.
 ARRIVED: LiteralString = """\
 SELECT count(*), {sum} FROM {delta}
 WHERE _partition = %(partition)s AND _batch > %(after)s AND _batch <= %(through)s"""
 BEHIND: LiteralString = " AND ctid >= %(first)s::tid"
+BEFORE: LiteralString = " AND ctid < %(first)s::tid"
 
 APPEND: LiteralString = "INSERT INTO {main} ({columns}) SELECT {columns} FROM {delta}"
 
@@ -135,7 +140,8 @@ class Runner:
         ((block,),) = self.connection.execute(
             sql.SQL(LAST_BLOCK).format(name=sql.Literal(table.as_string()))
         )
-        written = staged.copy(self.connection, outlet, table, rows)
+        writer = QueuedLibpqWriter if stage.size > BULK_BYTES else LibpqWriter
+        written = staged.copy(self.connection, outlet, table, rows, writer)
         self.crash.reached(Point.PUSH_COPY_AFTER)
         found = Tally(written)
         if written == sent.rows:
@@ -154,12 +160,14 @@ class Runner:
         """Count and sum up what a range of batches has in delta now."""
         of = {"partition": stage.partition, "after": stage.after, "through": stage.through}
         total = checksum.expression(tables.arrow(stage.outlet))
-        for statement in (ARRIVED + BEHIND, ARRIVED):
+        found = Tally()
+        for statement in (ARRIVED + BEHIND, ARRIVED + BEFORE):
             query = _of(stage.outlet, statement, sum=total)
-            ((rows, found),) = self.connection.execute(query, {**of, "first": first})
-            if rows == sent:
+            ((rows, added),) = self.connection.execute(query, {**of, "first": first})
+            found += _tally(rows, added)
+            if found.rows == sent:
                 break
-        return _tally(rows, found)
+        return found
 
     def _merge(self, outlet: Outlet) -> None:
         merged = self.connection.execute(_of(outlet, UPSERT if outlet.key else APPEND))

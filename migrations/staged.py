@@ -11,6 +11,7 @@ from typing import LiteralString, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
+from psycopg.copy import LibpqWriter
 
 from etl_procs.columns import Type
 from etl_procs.model import Outlet
@@ -80,12 +81,16 @@ def carried(outlet: Outlet, staged: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def copy(
-    connection: Connection, outlet: Outlet, into: sql.Identifier, staged: Iterable[pa.Table]
+    connection: Connection,
+    outlet: Outlet,
+    into: sql.Identifier,
+    staged: Iterable[pa.Table],
+    writer: type[LibpqWriter] = LibpqWriter,
 ) -> int:
     """COPY rows into a table; tell how many PostgreSQL has put there."""
     statement = sql.SQL(COPY).format(table=into, columns=names(tables.arrow(outlet).names))
     with connection.cursor() as cursor:
-        with cursor.copy(statement) as writing:
+        with cursor.copy(statement, writer=writer(cursor)) as writing:
             writing.write(binary.BEGIN)
             for table in staged:
                 for part in binary.encoded(table):
