@@ -1,0 +1,108 @@
+"""A big table with a key and an index, and a delta of operations on it, made in PostgreSQL itself.
+
+The columns are those of the trades; the values are random, and the same at each run.
+"""
+
+from typing import LiteralString
+
+from psycopg import sql
+
+from bench import ingest_data
+from bench.ingest_data import NAMES
+from bench.ingest_kills import TYPES
+from bench.postgres import Connection
+
+OPERATIONS_A_BATCH = 100
+KEYS_OF_TEN = 4
+"""So many keys of main do ten operations take turns in; of new keys it is three."""
+
+CREATE: LiteralString = """\
+CREATE TABLE main ({required});
+CREATE TABLE delta ({columns}, _batch bigint, _partition integer, _deleted boolean)"""
+
+# 14 columns of about the widths of ingest_data.trades.
+VALUES: LiteralString = """\
+floor(random() * 100000)::bigint AS customer,
+floor(random() * 100000)::bigint AS account,
+substr(upper(md5(floor(random() * 500)::text)), 1, 6) AS symbol,
+(ARRAY['TMB', 'TMS', 'TLB'])[1 + floor(random() * 3)] AS kind,
+(ARRAY['CMPT', 'PNDG', 'SBMT'])[1 + floor(random() * 3)] AS status,
+to_char(timestamp '2026-01-01' + n % 40000 * interval '1 minute', 'YYYY-MM-DD"T"HH24:MI:SS')
+  AS placed,
+100 * floor(1 + random() * 99)::bigint AS quantity,
+round(random() * 99999)::float8 / 100 AS bid,
+round(random() * 99999)::float8 / 100 AS price,
+round(random() * 999)::float8 / 100 AS fee,
+round(random() * 999)::float8 / 100 AS commission,
+round(random() * 999)::float8 / 100 AS tax,
+(ARRAY['Ada Ito', 'Kurt Lem', 'Emmy Roe', 'Alan Ito'])[1 + floor(random() * 4)] AS broker"""
+
+FILL_MAIN: LiteralString = """\
+INSERT INTO main SELECT n AS id, {values} FROM generate_series(1, {rows}) AS of (n)"""
+
+INDEX_MAIN: LiteralString = """\
+ALTER TABLE main ADD PRIMARY KEY (id);
+CREATE INDEX main_customer ON main (customer)"""
+
+# Of ten operations four bring new keys, four replace, two delete. In a batch a key is there once.
+FILL_DELTA: LiteralString = """\
+INSERT INTO delta
+SELECT DISTINCT ON (_batch, id)
+  id, customer, account, symbol, kind, status, placed, quantity, bid, price, fee, commission, tax,
+  broker, _batch, (id % 2)::integer AS _partition, _deleted
+FROM (
+  SELECT
+    CASE
+      WHEN dice < 4 OR dice >= 9.5 THEN {rows} + 1 + floor(random() * {operations} * 3 / 10)::bigint
+      ELSE 1 + abs(hashint8extended(floor(random() * {operations} * {keys} / 10)::bigint, {seed})
+        % {rows})
+    END AS id,
+    {values}, n / {per_batch} AS _batch, dice >= 8 AS _deleted
+  FROM (SELECT n, 10 * random() AS dice FROM generate_series(1, {operations}) AS of (n)) AS diced
+) AS made
+ORDER BY _batch, id"""
+
+COLUMNS = sql.SQL(", ").join(map(sql.Identifier, NAMES))
+
+
+def make_main(connection: Connection, rows: int) -> None:
+    """Make main with so many rows, and an empty delta."""
+    connection.execute(
+        sql.SQL(CREATE).format(required=_columns(required=True), columns=_columns(required=False))
+    )
+    _seed(connection, ingest_data.SEED)
+    values = sql.SQL(VALUES)
+    connection.execute(sql.SQL(FILL_MAIN).format(values=values, rows=sql.Literal(rows)))
+    connection.execute(sql.SQL(INDEX_MAIN))
+    connection.execute("VACUUM ANALYZE main")
+
+
+def fill_delta(connection: Connection, rows: int, operations: int, seed: int = 0) -> None:
+    """Bring so many operations into delta, which is analyzed afterwards."""
+    _seed(connection, ingest_data.SEED + seed)
+    connection.execute(
+        sql.SQL(FILL_DELTA).format(
+            values=sql.SQL(VALUES),
+            rows=sql.Literal(rows),
+            operations=sql.Literal(operations),
+            keys=sql.Literal(KEYS_OF_TEN),
+            seed=sql.Literal(seed),
+            per_batch=sql.Literal(OPERATIONS_A_BATCH),
+        )
+    )
+    connection.execute("VACUUM ANALYZE delta")
+
+
+def _seed(connection: Connection, seed: int) -> None:
+    connection.execute("SELECT setseed(%s)", [seed % 10_000 / 10_000])
+
+
+def _columns(*, required: bool) -> sql.Composed:
+    return sql.SQL(", ").join(
+        sql.SQL("{} {}{}").format(
+            sql.Identifier(column.name),
+            sql.SQL(TYPES[column.type]),
+            sql.SQL(" NOT NULL" if required and column.required else ""),
+        )
+        for column in ingest_data.PARSED
+    )
