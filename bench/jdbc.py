@@ -1,15 +1,12 @@
 """PostgreSQL's JDBC driver, which one peer needs: fetched once, through Ivy, and pinned."""
 
 import hashlib
-import subprocess
 import tempfile
 from pathlib import Path
 
-import pyspark
-
+from bench import ivy
 from headrace import config
 from headrace.errors import Missing
-from headrace.local import java
 
 VERSION = "42.7.8"
 SHA256 = "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7"
@@ -29,23 +26,11 @@ def jar() -> Path:
 
 
 def _fetched(work: Path) -> Path:
-    environment = config.child_environment({})
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    done = subprocess.run(
-        [
-            str(java.find(environment).program),
-            *(f"-Divy.default.ivy.user.dir={work}", "-jar", str(ivy)),
-            *("-cache", str(work / "cache"), "-m2compatible", "-confs", "master"),
-            *("-dependency", "org.postgresql", "postgresql", VERSION),
-            *("-retrieve", f"{work}/[artifact]-[revision].[ext]"),
-        ],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+    driver = ("-dependency", "org.postgresql", "postgresql", VERSION)
+    ivy.retrieve(
+        work, "-confs", "master", *driver, "-retrieve", f"{work}/[artifact]-[revision].[ext]"
     )
     found = work / f"postgresql-{VERSION}.jar"
-    if done.returncode or not found.exists():
-        last = "\n".join(done.stdout.splitlines()[-5:])
-        raise Missing(f"PostgreSQL's JDBC driver was not fetched:\n{last}", hint="Run it again.")
+    if not found.exists():
+        raise Missing("PostgreSQL's JDBC driver was not fetched", hint="Run it again.")
     return found
