@@ -366,6 +366,7 @@ def _sources(requirements: Path) -> Mapping[str, Sequence[str | Path]]:
         "core.txt": [project, *within_build],
         "dev.txt": [project, requirements / "dev.in", *within_build, *within_core],
         "airflow.txt": [requirements / "airflow.in"],
+        "peers.txt": [requirements / "peers.in"],
     }
 
 

@@ -22,7 +22,7 @@ from headrace.keys import Key, shown
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("headrace", "ingest", "etl_procs", "migrations", "api", "tpcdi", "bench", "dags")
 PRODUCT = PACKAGES[:-2]
-LOCKS = ("uv", "build", "core", "dev", "airflow")
+LOCKS = ("uv", "build", "core", "dev", "airflow", "peers")
 MODULE_LINES_MAX = 400
 TEST_LINES_MAX = 600
 
