@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import (
@@ -80,7 +79,7 @@ def run(setup: Setup) -> Result:
         postgres.server(setup.folder) as conninfo,
         ThreadPoolExecutor() as beside,
     ):
-        work = Work(bootstrap, ingest_single.trades.topic, size.killed, _url(conninfo))
+        work = Work(bootstrap, ingest_single.trades.topic, size.killed, postgres.url(conninfo))
         filled = partial(ingest_load.fill, bootstrap)
         filled(ingest_single.trades, ingest_data.documents(size.killed))
         engine = _engine(setup.folder / "engine", bootstrap, work.url)
@@ -283,9 +282,3 @@ def _engine(folder: Path, bootstrap: str, url: str) -> Engine:
     ingest_load.fill(bootstrap, ingest_timed.readings, [])
     flows = [Path(ingest_single.__file__), Path(ingest_timed.__file__)]
     return Engine(folder / "home", flows, bootstrap, url.rpartition("/")[0] + "/engine")
-
-
-def _url(conninfo: str) -> str:
-    """Give the address that all clients of the peers take, over TCP."""
-    at = conninfo_to_dict(conninfo)
-    return "postgresql://{user}:{password}@127.0.0.1:{port}/{dbname}".format_map(at)

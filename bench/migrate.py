@@ -1,4 +1,7 @@
-"""What a core has staged, into PostgreSQL: ours beside COPY of rows that are already encoded."""
+"""What a core has staged, into PostgreSQL: ours beside COPY, and beside who moves changes today.
+
+COPY has rows that are already encoded; `bench/migrate_peers.py` names the others.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -8,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from psycopg import sql
 
-from bench import ingest_data, postgres
+from bench import ingest_data, migrate_peers, postgres
 from bench.harness import Result, Setup, copy, folder, in_turns_per, timed
 from bench.ours import ARRIVE_ROWS, FILE, Ours, arrivals
 from etl_procs import Batch, Dataflow, Transaction, by_count
@@ -48,15 +51,18 @@ def run(setup: Setup) -> Result:
             times = in_turns_per(trials, setup, rows)
             with folder(setup.folder, "small") as place:
                 seconds = small_pushes(connection, place, small)
+        changes = migrate_peers.sizes(setup)
+        peers = migrate_peers.peers(setup, conninfo, changes)
     return Result(
         figures={"push_rows_per_s": times.rate("ours"), "small_pushes_per_s": small / seconds},
-        peers={"raw_copy": {"rows_per_s": times.rate("copy")}},
+        peers={"raw_copy": {"rows_per_s": times.rate("copy")}, **peers},
         ratios={"push_to_raw_copy": times.ratios("ours", "copy")},
         settings={
             "rows": rows,
             "columns": len(ingest_data.NAMES),
             "small_pushes": small,
             "rows_of_a_small_push": BATCH,
+            **migrate_peers.settings(changes, peers),
             "seed": ingest_data.SEED,
         },
     )

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from headrace import config
 from headrace.errors import HeadraceError
@@ -67,6 +68,12 @@ def connect(conninfo: str) -> Connection:
     connection.prepare_threshold = 0
     connection.prepared_max = None
     return connection
+
+
+def url(conninfo: str) -> str:
+    """Give the address that all clients of the peers take, over TCP."""
+    at = conninfo_to_dict(conninfo)
+    return "postgresql://{user}:{password}@127.0.0.1:{port}/{dbname}".format_map(at)
 
 
 def _wait_until_ready(conninfo: str, running: child.Child) -> None:
