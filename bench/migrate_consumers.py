@@ -26,6 +26,8 @@ from bench.migrate_state import HISTORY, KEPT
 
 ROWS, CORE = "psycopg_rows", "sqlalchemy_core"
 CONSUMERS = (ROWS, CORE)
+READING = "kafka_python"
+"""The same without any database."""
 POLL_MS, POLL_RECORDS = 500, 500
 """How many records come at once: as kafka-python has it."""
 
@@ -91,6 +93,14 @@ def core(engine: sa.Engine, schema: str, *, history: bool) -> Write:
     return write
 
 
+def read(records: Records) -> None:
+    """Write nothing, but know what there is to write."""
+    for record in records:
+        _key(record)
+        if record.value is not None:
+            json.loads(record.value)
+
+
 def consume(bootstrap: str, topic: str, write: Write, group: str, dies_at: int = 0) -> float:
     """Write what the group has not read, to the end of the topic; tell the seconds."""
     consumer = KafkaConsumer(
@@ -123,6 +133,8 @@ def run(
     bootstrap: str, topic: str, url: str, schema: str, how: str, dies_at: int, *, history: bool
 ) -> float:
     """Be one of the consumers."""
+    if how == READING:
+        return consume(bootstrap, topic, read, schema)
     if how == ROWS:
         with psycopg.connect(url) as connection:
             write = rows(connection, schema, history=history)

@@ -3,6 +3,9 @@
 Each is killed where it is worst: where PostgreSQL has committed, and it has not yet noted that.
 Then it is started again and ends. `kept` shows what is lost or came back, `history` also what is
 doubled, and a reader looks all the time whether a batch is there by halves.
+
+The peers read Kafka, and `kafka_python` does that and nothing else. Ours has read before: its rate
+is that of the push of what a core has staged; `python -m bench ingest` measures the way there.
 """
 
 import json
@@ -17,7 +20,6 @@ from bench import (
     broker,
     connect_jars,
     dlt_environment,
-    ingest_load,
     killing,
     migrate_changes,
     migrate_consumers,
@@ -29,6 +31,7 @@ from bench import (
 from bench.harness import Figures, Setup, folder
 from bench.ingest_data import PARSED
 from bench.migrate_changes import BATCH, Batch, Change
+from bench.migrate_consumers import READING
 from bench.migrate_kafka_connect import Sink
 from bench.migrate_state import FAILED, HISTORY, KEPT
 from etl_procs.columns import Type
@@ -87,6 +90,7 @@ def peers(setup: Setup, conninfo: str, size: Sizes) -> dict[str, Figures]:
             HEADRACE: ours(work, migrate_ours.POINTS[-1:] if setup.quick else migrate_ours.POINTS)
         }
         found |= {name: measured(work, name, peer) for name, peer in QUICK.items()}
+        found[READING] = {"rows_per_s": _consumer_rows_per_s(READING, work, READING)}
         for name, peer in SLOW.items():
             has_time = time.perf_counter() + TAKES_S[name] < ends
             if not setup.quick or (has_time and IS_THERE[name]()):
@@ -103,7 +107,7 @@ def settings(size: Sizes, found: Iterable[str]) -> dict[str, Any]:
         "records_a_poll": migrate_consumers.POLL_RECORDS,
         "records_a_dlt_run": DLT_RECORDS,
         "records_a_dlt_run_at_a_kill": DLT_HARMED_RECORDS,
-        "partitions_of_a_topic": ingest_load.PARTITIONS,
+        "partitions_of_a_topic": migrate_changes.PARTITIONS,
         "peers_run": list(found),
     }
 
