@@ -11,6 +11,7 @@ is that of the push of what a core has staged; `python -m bench ingest` measures
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -28,7 +29,7 @@ from bench import (
     migrate_state,
     postgres,
 )
-from bench.harness import Figures, Setup, folder
+from bench.harness import Figures, Setup, Trial, in_turns_per
 from bench.ingest_data import PARSED
 from bench.migrate_changes import BATCH, Batch, Change
 from bench.migrate_consumers import READING
@@ -44,7 +45,7 @@ DIES_AT = 1
 DLT_RECORDS, DLT_HARMED_RECORDS = 50_000, 1_000
 """Records in one run of its pipeline; fewer where it is killed, so that there are several."""
 QUICK_S = 25.0
-TAKES_S = {DLT: 9.0, DEBEZIUM: 28.0}
+TAKES_S = {DLT: 13.0, DEBEZIUM: 30.0}
 """Who starts slowly takes so long at least: in a quick run all of it is to end within QUICK_S."""
 
 
@@ -66,9 +67,10 @@ class Work(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """Moves all changes and tells how fast; or is killed, and another ends its work."""
+    """Moves all changes, or is killed and another ends its work."""
 
-    rows_per_s: Callable[[Work, str], float]
+    seconds: Callable[[Work, str], float]
+    """How long it takes."""
     killed: Callable[[Work, str], int]
     """Tells how many starts failed afterwards."""
 
@@ -76,26 +78,34 @@ class Peer(NamedTuple):
 def sizes(setup: Setup) -> Sizes:
     """Choose them."""
     return Sizes(
-        changes=setup.size(full=4_000, quick=200),
+        changes=setup.size(full=1_500, quick=200),
         harmed=setup.size(full=400, quick=40),
     )
 
 
 def peers(setup: Setup, conninfo: str, size: Sizes) -> dict[str, Figures]:
-    """Let everybody move the changes, one after the other."""
+    """Kill everybody, one after the other; then let all move the changes in turns."""
     ends = time.perf_counter() + QUICK_S
     with broker.server(setup.folder) as bootstrap:
         work = _work(setup, bootstrap, postgres.url(conninfo), size)
-        found = {
-            HEADRACE: ours(work, migrate_ours.POINTS[-1:] if setup.quick else migrate_ours.POINTS)
+        points = migrate_ours.POINTS[-1:] if setup.quick else migrate_ours.POINTS
+        found = {HEADRACE: ours_harmed(work, points)}
+        trials: dict[str, Trial] = {
+            HEADRACE: partial(_ours_seconds, work),
+            READING: lambda place: _consumer_seconds(READING, work, place.name),
         }
-        found |= {name: measured(work, name, peer) for name, peer in QUICK.items()}
-        found[READING] = {"rows_per_s": _consumer_rows_per_s(READING, work, READING)}
-        for name, peer in SLOW.items():
-            has_time = time.perf_counter() + TAKES_S[name] < ends
-            if not setup.quick or (has_time and IS_THERE[name]()):
-                found[name] = measured(work, name, peer)
-    return found
+        for name, peer in PEERS.items():
+            if setup.quick and name in TAKES_S and not _has_time(name, ends):
+                continue
+            found[name] = harmed(work, name, peer)
+            trials[name] = partial(moved, work, peer)
+        rounds = 1 if setup.quick else setup.rounds
+        times = in_turns_per(trials, replace(setup, rounds=rounds), len(_flat(work.changes)))
+    return {name: {"rows_per_s": times.rate(name), **found.get(name, {})} for name in trials}
+
+
+def _has_time(name: str, ends: float) -> bool:
+    return IS_THERE[name]() and time.perf_counter() + TAKES_S[name] < ends
 
 
 def settings(size: Sizes, found: Iterable[str]) -> dict[str, Any]:
@@ -112,42 +122,50 @@ def settings(size: Sizes, found: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def measured(work: Work, name: str, peer: Peer) -> Figures:
-    """Measure the harm of one, and its speed."""
+def harmed(work: Work, name: str, peer: Peer) -> Figures:
+    """Count what a kill does."""
     schema = f"{name}_harmed"
     migrate_state.make(work.url, schema)
     with migrate_state.reading(work.url, schema) as reader:
         failed = peer.killed(work, schema)
     harm = migrate_state.harm(work.url, schema, _flat(work.harmed))
-    migrate_state.make(work.url, name)
-    speed = peer.rows_per_s(work, name)
-    wanted = migrate_changes.outcome(_flat(work.changes))
-    assert migrate_state.there(work.url, name) == wanted, name
-    return {"rows_per_s": speed, **harm, **reader.figures, FAILED: float(failed)}
+    return {**harm, **reader.figures, FAILED: float(failed)}
 
 
-def ours(work: Work, points: Sequence[Point]) -> Figures:
-    """Measure the same of ours: a core has staged the changes, and its push is killed."""
-    origin, harmed = work.folder / "changed", work.folder / "harmed"
-    for place, flow, batches in (
-        (harmed, migrate_ours.harmed, work.harmed),
-        (origin, migrate_ours.changed, work.changes),
-    ):
-        place.mkdir()
-        migrate_ours.stage(place, flow, batches)
-    migrate_ours.prepare(work.url, migrate_ours.harmed)
-    with migrate_state.reading(work.url, migrate_ours.harmed.name) as reader:
+def moved(work: Work, peer: Peer, place: Path) -> float:
+    """Move all changes into tables that nobody had before; tell the seconds."""
+    schema = place.name.replace("-", "_")
+    migrate_state.make(work.url, schema)
+    seconds = peer.seconds(work, schema)
+    assert migrate_state.there(work.url, schema) == migrate_changes.outcome(_flat(work.changes))
+    return seconds
+
+
+def ours_harmed(work: Work, points: Sequence[Point]) -> Figures:
+    """Count the same for ours: a core has staged the changes, and its push is killed."""
+    origin, flow = work.folder / "harmed", migrate_ours.harmed
+    origin.mkdir()
+    migrate_ours.stage(origin, flow, work.harmed)
+    migrate_ours.prepare(work.url, flow)
+    with migrate_state.reading(work.url, flow.name) as reader:
         for point in points:
             killing.run_until_killed(
-                killing.module("bench.migrate_ours", harmed, work.url, point.value)
+                killing.module("bench.migrate_ours", origin, work.url, point.value)
             )
-        migrate_ours.push(harmed, work.url, migrate_ours.harmed, migrate_ours.HARMED_BATCHES)
-    harm = migrate_state.harm(work.url, migrate_ours.harmed.name, _flat(work.harmed))
-    with folder(work.folder, HEADRACE) as place:
-        seconds = migrate_ours.pushed(work.url, origin, place)
+        migrate_ours.push(origin, work.url, flow, migrate_ours.HARMED_BATCHES)
+    harm = migrate_state.harm(work.url, flow.name, _flat(work.harmed))
+    return {**harm, **reader.figures, FAILED: 0.0}
+
+
+def _ours_seconds(work: Work, place: Path) -> float:
+    origin = work.folder / "changed"
+    if not origin.exists():
+        origin.mkdir()
+        migrate_ours.stage(origin, migrate_ours.changed, work.changes)
+    seconds = migrate_ours.pushed(work.url, origin, place)
     wanted = migrate_changes.outcome(_flat(work.changes))
     assert migrate_state.there(work.url, migrate_ours.changed.name) == wanted
-    return {"rows_per_s": len(_flat(work.changes)) / seconds, **harm, **reader.figures, FAILED: 0.0}
+    return seconds
 
 
 def _work(setup: Setup, bootstrap: str, url: str, size: Sizes) -> Work:
@@ -161,9 +179,9 @@ def _flat(batches: Sequence[Batch]) -> list[Change]:
     return list(chain.from_iterable(batches))
 
 
-def _consumer_rows_per_s(how: str, work: Work, schema: str) -> float:
+def _consumer_seconds(how: str, work: Work, schema: str) -> float:
     where = (work.bootstrap, migrate_ours.changes.topic, work.url, schema)
-    return len(_flat(work.changes)) / migrate_consumers.run(*where, how, 0, history=False)
+    return migrate_consumers.run(*where, how, 0, history=False)
 
 
 def _consumer_killed(how: str, work: Work, schema: str) -> int:
@@ -174,9 +192,9 @@ def _consumer_killed(how: str, work: Work, schema: str) -> int:
     return 0
 
 
-def _dlt_rows_per_s(work: Work, schema: str) -> float:
+def _dlt_seconds(work: Work, schema: str) -> float:
     said = killing.run(_dlt(work, schema, topic=migrate_ours.changes.topic, tables=[KEPT]))
-    return len(_flat(work.changes)) / float(said.split()[-1])
+    return float(said.split()[-1])
 
 
 def _dlt_killed(work: Work, schema: str) -> int:
@@ -219,9 +237,9 @@ def _dlt(
     return [dlt_environment.python(), dlt_environment.PROGRAM, json.dumps(job)]
 
 
-def _debezium_rows_per_s(work: Work, schema: str) -> float:
+def _debezium_seconds(work: Work, schema: str) -> float:
     sink = _sink(work, migrate_ours.changes.topic, schema)
-    return migrate_kafka_connect.rows_per_s(sink, _flat(work.changes))
+    return migrate_kafka_connect.seconds(sink, _flat(work.changes))
 
 
 def _debezium_killed(work: Work, schema: str) -> int:
@@ -237,12 +255,12 @@ def _sink(work: Work, topic: str, schema: str) -> Sink:
 
 
 def _consumer(how: str) -> Peer:
-    return Peer(partial(_consumer_rows_per_s, how), partial(_consumer_killed, how))
+    return Peer(partial(_consumer_seconds, how), partial(_consumer_killed, how))
 
 
-QUICK = {how: _consumer(how) for how in migrate_consumers.CONSUMERS}
-SLOW = {
-    DLT: Peer(_dlt_rows_per_s, _dlt_killed),
-    DEBEZIUM: Peer(_debezium_rows_per_s, _debezium_killed),
+PEERS = {
+    **{how: _consumer(how) for how in migrate_consumers.CONSUMERS},
+    DLT: Peer(_dlt_seconds, _dlt_killed),
+    DEBEZIUM: Peer(_debezium_seconds, _debezium_killed),
 }
 IS_THERE = {DLT: dlt_environment.is_there, DEBEZIUM: connect_jars.are_there}
