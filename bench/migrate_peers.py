@@ -10,10 +10,10 @@ is that of the push of what a core has staged; `python -m bench ingest` measures
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,7 +98,7 @@ def peers(setup: Setup, conninfo: str, size: Sizes) -> dict[str, Figures]:
             if setup.quick and name in TAKES_S and not _has_time(name, ends):
                 continue
             found[name] = harmed(work, name, peer)
-            trials[name] = partial(moved, work, peer)
+            trials[name] = partial(moved, work, name, peer, count())
         rounds = 1 if setup.quick else setup.rounds
         times = in_turns_per(trials, replace(setup, rounds=rounds), len(_flat(work.changes)))
     return {name: {"rows_per_s": times.rate(name), **found.get(name, {})} for name in trials}
@@ -132,12 +132,13 @@ def harmed(work: Work, name: str, peer: Peer) -> Figures:
     return {**harm, **reader.figures, FAILED: float(failed)}
 
 
-def moved(work: Work, peer: Peer, place: Path) -> float:
+def moved(work: Work, name: str, peer: Peer, numbers: Iterator[int], _place: Path) -> float:
     """Move all changes into tables that nobody had before; tell the seconds."""
-    schema = place.name.replace("-", "_")
+    schema = f"{name}_{next(numbers)}"
     migrate_state.make(work.url, schema)
     seconds = peer.seconds(work, schema)
-    assert migrate_state.there(work.url, schema) == migrate_changes.outcome(_flat(work.changes))
+    wanted = migrate_changes.outcome(_flat(work.changes))
+    assert migrate_state.there(work.url, schema) == wanted, schema
     return seconds
 
 
