@@ -45,6 +45,11 @@ class Origin:
             confirmed.confirm(connection, dataflow, warehouse, through)
             return self._forget(connection, dataflow)
 
+    def hold(self, dataflow: str, warehouse: str) -> None:
+        """Forget nothing more, until this warehouse has confirmed something again."""
+        with self._store.commit(Write.FORGET) as connection:
+            confirmed.confirm(connection, dataflow, warehouse, 0)
+
     def forget(self, dataflow: str) -> int:
         """Forget what all warehouses have had for long enough."""
         with self._store.commit(Write.FORGET) as connection:

@@ -12,6 +12,7 @@ HeadraceError
     ├── NotFed          the core does not keep batches for that warehouse
     └── LedgerMismatch  the warehouse's ledger does not continue from this core
         └── Gap         the core has forgotten batches that the warehouse lacks
+            └── Unfilled    it lacks those of tables that were not routed to it before
 """
 
 from collections.abc import Iterator
@@ -52,6 +53,10 @@ class LedgerMismatch(Refused):
 
 class Gap(LedgerMismatch):
     """The core has forgotten batches that the warehouse lacks."""
+
+
+class Unfilled(Gap):
+    """The warehouse lacks what tables held before they were routed to it."""
 
 
 @contextmanager

@@ -297,12 +297,14 @@ class Job:
     def _rebuild(self) -> Outcome:
         asked, place = self.migration.asked, self.place
         others = [place.warehouse(asked.source)] if asked.source else place.warehouses
-        with self._connected() as connection:
+        with ExitStack() as opened:
+            connection = opened.enter_context(self._connected())
             for flow in self._flows:
                 source = source_of(self._warehouse, others, flow)
                 layout.prepare(connection, self._warehouse, flow)
+                origins = self._origins(opened, flow)
                 rebuild = Rebuild(
-                    self._warehouse, source, place.crash, self.migration.id, self.progress
+                    self._warehouse, source, origins, place.crash, self.migration.id, self.progress
                 )
                 rebuild.run(connection, flow)
                 self._note(flow, ledger.merged(connection, [flow.name]))

@@ -113,7 +113,7 @@ def prepare(connection: Connection, place: Warehouse, dataflow: Dataflow) -> Non
         ledger.create(connection)
         connection.execute(CREATE_LAYOUT, {"version": VERSION})
         for partition in range(dataflow.partitions):
-            ledger.enter(connection, dataflow.name, partition)
+            ledger.enter(connection, dataflow.name, partition, (o.name for o in outlets))
         for schema in tables.schemas(dataflow.name):
             connection.execute(sql.SQL(CREATE_SCHEMA).format(schema=sql.Identifier(schema)))
         # First the tables: a view over others than these could not be made.
@@ -159,7 +159,10 @@ def upgrade(connection: Connection, place: Warehouse, dataflow: Dataflow) -> lis
     outlets = place.outlets(dataflow)
     with translated(f"upgrading the tables of {dataflow.name}"), connection.transaction():
         connection.execute(PREPARE_LOCK)
-        done = _bring_over(connection) + _move_tables(connection, outlets)
+        done = _bring_over(connection)
+        if done:
+            ledger.enroll(connection, dataflow.name, (outlet.name for outlet in outlets))
+        done += _move_tables(connection, outlets)
         done += _add_columns(connection, outlets)
         done += _add_indexes(connection, outlets)
     prepare(connection, place, dataflow)

@@ -5,7 +5,7 @@ disagree, and of two who move it one changes nothing. What is merged has a table
 merge takes long, and arrivals do not wait for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, LiteralString
 from uuid import UUID
@@ -40,10 +40,14 @@ CREATE TABLE IF NOT EXISTS headrace.merged (
     PRIMARY KEY (dataflow, partition)
 )"""
 
+# Before its first batch a partition has nothing of any table, whichever these are.
 ENTER: LiteralString = """\
-INSERT INTO headrace.ledger (dataflow, partition, core, batch, rows, moved_at)
-VALUES (%(dataflow)s, %(partition)s, NULL, 0, 0, now())
-ON CONFLICT DO NOTHING"""
+INSERT INTO headrace.ledger (dataflow, partition, core, batch, rows, tables, moved_at)
+VALUES (%(dataflow)s, %(partition)s, NULL, 0, 0, %(tables)s, now())
+ON CONFLICT (dataflow, partition) DO UPDATE SET tables = excluded.tables WHERE ledger.batch = 0"""
+
+ENROLL: LiteralString = """\
+UPDATE headrace.ledger SET tables = %(tables)s || tables WHERE dataflow = %(dataflow)s"""
 
 ENTER_MERGED: LiteralString = """\
 INSERT INTO headrace.merged (dataflow, partition, batch, merged_at)
@@ -124,10 +128,19 @@ def create(connection: psycopg.Connection[Any]) -> None:
         connection.execute(statement)
 
 
-def enter(connection: psycopg.Connection[Any], dataflow: str, partition: int) -> None:
+def enter(
+    connection: psycopg.Connection[Any], dataflow: str, partition: int, tables: Iterable[str]
+) -> None:
     """Give a partition of a dataflow its rows, before its first batch."""
+    of = {**_of((dataflow, partition)), "tables": _document(dict.fromkeys(tables, Tally()))}
     for statement in (ENTER, ENTER_MERGED):
-        connection.execute(statement, {"dataflow": dataflow, "partition": partition})
+        connection.execute(statement, of)
+
+
+def enroll(connection: psycopg.Connection[Any], dataflow: str, tables: Iterable[str]) -> None:
+    """Say that a dataflow has given nothing yet to some tables, where nothing is said of them."""
+    named = _document(dict.fromkeys(tables, Tally()))
+    connection.execute(ENROLL, {"dataflow": dataflow, "tables": named})
 
 
 def lock(connection: psycopg.Connection[Any], dataflow: str, partition: int) -> Migrated:
@@ -149,7 +162,8 @@ def move(
 ) -> None:
     """Move a partition on from what has arrived through batch `through`."""
     assert arrived.batch < through, (arrived, through)
-    tables = {name: arrived.tables.get(name, Tally()) + tally for name, tally in brought.items()}
+    tables = {name: before + brought.get(name, Tally()) for name, before in arrived.tables.items()}
+    assert tables.keys() >= brought.keys(), "a table is in the ledger before its first row"
     moved = connection.execute(
         MOVE,
         {

@@ -20,7 +20,7 @@ from etl_procs.origin import Origin
 from etl_procs.reader import Snapshot
 from headrace.crash import CrashPoints, Point
 from migrations import ledger
-from migrations.errors import Gap, LedgerMismatch, NotFed, translated
+from migrations.errors import Gap, LedgerMismatch, NotFed, Unfilled, translated
 from migrations.plan import Confirm, Copy, Plan, Step
 from migrations.progress import Progress
 from migrations.runner import Runner
@@ -103,6 +103,12 @@ def decide(
             f"the core keeps nothing of {dataflow.name} for the warehouse {place.name}",
             hint="It is new in the configuration: restart the engine, which feeds it from then on.",
         )
+    if lacking := lacks(place, dataflow, arrived):
+        raise Unfilled(
+            f"the warehouse {place.name} has {dataflow.name} through batch {after}, and nothing of "
+            f"{', '.join(lacking)}: that was routed to it later",
+            hint="Restart the engine: it copies what another warehouse has of it.",
+        )
     if through == after:
         return Plan(then=() if confirmed[place.name] == after else (Confirm(at, after),))
     copies = [
@@ -113,6 +119,11 @@ def decide(
     ]
     step = Step(at, arrived, through, snapshot.core_id)
     return Plan((*copies, step), (Confirm(at, through),))
+
+
+def lacks(place: Warehouse, dataflow: Dataflow, arrived: ledger.Migrated) -> list[str]:
+    """Name the outlets that are routed to a warehouse, and of which its ledger does not know."""
+    return [o.name for o in place.outlets(dataflow) if o.name not in arrived.tables]
 
 
 def check_continues(

@@ -133,6 +133,7 @@ class Pusher:
     def _prepare(self, connection: Connection) -> None:
         for dataflow in self._dataflows:
             layout.prepare(connection, self._place, dataflow)
+            rebuild.enroll(connection, self._place, self._others, dataflow)
 
     def _wait_for_work(self) -> bool:
         """Sleep until there is something to push; False when it is time to stop."""
@@ -163,7 +164,13 @@ class Pusher:
                 pushed = push.run(connection, dataflow)
             except Gap:
                 rebuild.begin(
-                    connection, self._place, self._others, dataflow, push.partition, push.crash
+                    connection,
+                    self._place,
+                    self._others,
+                    dataflow,
+                    push.partition,
+                    [each.origin for each in self._pushes],
+                    push.crash,
                 )
                 continue
             more = pushed.more

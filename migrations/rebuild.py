@@ -1,25 +1,29 @@
 """A rebuild: a dataflow's tables in one warehouse, copied from another, at one point of that.
 
+    have the core keep for this warehouse whatever it has not forgotten yet
     lock the ledger of the warehouse that lacks rows, and keep merges out
     open a snapshot of the other: its ledger, at batch m, and its live views
     replace each table by what its live view shows
     write m into the ledger; commit
 
-From m on the core has every batch: it forgets none that a warehouse which it feeds has not
-confirmed, and it feeds this one. So pushes go on from there, without a gap or an overlap.
+From m on the core has every batch: what it had forgotten before, the other warehouse had confirmed,
+and from then on it forgets nothing. So pushes go on from there, without a gap or an overlap; the
+first tells the core how far this warehouse is, and it forgets again.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from psycopg import IsolationLevel
 
 from etl_procs.dataflow import Dataflow
+from etl_procs.origin import Origin
 from headrace.crash import CrashPoints, Point
-from migrations import ledger, merge, warehouse
+from migrations import layout, ledger, merge, warehouse
 from migrations.errors import Gap, LedgerMismatch, translated
 from migrations.plan import Adopt, Plan, Refill, StepMerged
 from migrations.progress import Progress
+from migrations.push import lacks
 from migrations.runner import Runner
 from migrations.warehouse import Connection, Warehouse
 
@@ -30,12 +34,16 @@ class Rebuild:
 
     warehouse: Warehouse
     source: Warehouse
+    origins: Sequence[Origin]
+    """The core of each partition."""
     crash: CrashPoints
     migration: str = "rebuild"
     progress: Progress = field(default_factory=Progress)
 
     def run(self, connection: Connection, dataflow: Dataflow) -> int:
         """Replace what the warehouse has of a dataflow; tell how many rows that is."""
+        for origin in self.origins[: dataflow.partitions]:
+            origin.hold(dataflow.name, self.warehouse.name)
         with (
             translated(f"rebuilding {dataflow.name} in {self.warehouse.name}"),
             warehouse.connect(self.source.url, application="headrace rebuild") as source,
@@ -58,10 +66,31 @@ class Rebuild:
         return Plan(
             (
                 *map(Refill, self.warehouse.outlets(dataflow)),
-                *(Adopt(place, there) for place, there in arrived.items()),
+                *(Adopt(place, self._of_ours(dataflow, row)) for place, row in arrived.items()),
                 StepMerged(dataflow.name),
             )
         )
+
+    def _of_ours(self, dataflow: Dataflow, row: ledger.Migrated) -> ledger.Migrated:
+        """Leave out what the other warehouse has of tables that this one does not take."""
+        names = {outlet.name for outlet in self.warehouse.outlets(dataflow)}
+        left = sum(tally.rows for name, tally in row.tables.items() if name not in names)
+        ours = {name: tally for name, tally in row.tables.items() if name in names}
+        return replace(row, tables=ours, rows=row.rows - left)
+
+
+def enroll(
+    connection: Connection, place: Warehouse, others: Sequence[Warehouse], dataflow: Dataflow
+) -> bool:
+    """Take on the tables of which a warehouse's ledger does not know, if they are new everywhere;
+    tell whether it knows of all of them now.
+    """
+    arrived = ledger.read(connection, [dataflow.name]).values()
+    lacking = sorted({name for row in arrived for name in lacks(place, dataflow, row)})
+    if lacking and not _has_rows(others, place, dataflow, lacking):
+        ledger.enroll(connection, dataflow.name, lacking)
+        lacking = []
+    return not lacking
 
 
 def begin(
@@ -70,17 +99,40 @@ def begin(
     others: Sequence[Warehouse],
     dataflow: Dataflow,
     partition: int,
+    origins: Sequence[Origin],
     crash: CrashPoints,
 ) -> None:
-    """Fill a warehouse to which nothing of a partition has come; refuse one that went back."""
-    if ledger.read(connection, [dataflow.name])[dataflow.name, partition].batch:
+    """Fill a warehouse that lacks rows because it is new, or a table is new to it; refuse one that
+    has gone back.
+    """
+    knows_all = enroll(connection, place, others, dataflow)
+    if knows_all and ledger.read(connection, [dataflow.name])[dataflow.name, partition].batch:
         raise Gap(
             f"the warehouse {place.name} lacks batches of {dataflow.name} that the core has "
             "forgotten: it has gone back to an older state",
             hint="Restore a newer one, or copy its tables from another warehouse: "
             f"`headrace migrate rebuild --warehouse {place.name}`.",
         )
-    Rebuild(place, source_of(place, others, dataflow), crash).run(connection, dataflow)
+    source = source_of(place, others, dataflow)
+    Rebuild(place, source, origins, crash).run(connection, dataflow)
+
+
+def _has_rows(
+    others: Iterable[Warehouse], place: Warehouse, dataflow: Dataflow, names: Iterable[str]
+) -> bool:
+    """Tell whether another warehouse has anything of some tables."""
+    for other in others:
+        if other.name != place.name and other.outlets(dataflow):
+            with (
+                translated(f"looking at {other.name}"),
+                warehouse.connect(other.url, application="headrace rebuild") as connection,
+            ):
+                if layout.version(connection) != layout.VERSION:
+                    continue
+                rows = ledger.read(connection, [dataflow.name]).values()
+                if any(row.tables[n].rows for row in rows for n in names if n in row.tables):
+                    return True
+    return False
 
 
 def source_of(place: Warehouse, others: Iterable[Warehouse], dataflow: Dataflow) -> Warehouse:

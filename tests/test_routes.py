@@ -1,0 +1,149 @@
+"""Which warehouse takes what: tables that are routed to one later, and to a new one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+import psycopg
+import pytest
+import shop
+from psycopg import sql
+
+from headrace import config
+from headrace.crash import CrashPoints
+from headrace.errors import ConfigError
+from migrations import audit, layout, ledger, rebuild, warehouse
+from migrations.errors import Gap, Unfilled
+from migrations.push import Push
+from migrations.warehouse import Connection, Warehouse
+
+ALL, SALES = ("*",), ("shop.sales",)
+
+
+@pytest.fixture
+def second_url(postgres_url: str) -> Iterator[str]:
+    name = f"second_{uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        yield postgres_url.rsplit("/", 1)[0] + "/" + name
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@contextmanager
+def connected(place: Warehouse) -> Iterator[Connection]:
+    with warehouse.connect(place.url, application="test") as connection:
+        layout.prepare(connection, place, shop.flow)
+        yield connection
+
+
+def push(store: shop.Shop, place: Warehouse, connection: Connection) -> int:
+    return Push(0, place, store.origin, CrashPoints(), 1_000).run(connection, shop.flow).through
+
+
+def begin(store: shop.Shop, place: Warehouse, other: Warehouse, connection: Connection) -> None:
+    rebuild.begin(connection, place, [other], shop.flow, 0, [store.origin], CrashPoints())
+
+
+def ids(connection: Connection, table: str) -> list[object]:
+    found = connection.execute(f"SELECT id FROM shop.{table} ORDER BY id".encode())
+    return [number for (number,) in found]
+
+
+def check(store: shop.Shop, place: Warehouse, connection: Connection, through: int) -> None:
+    """Hold a warehouse against what was sold, one refund a batch."""
+    assert ids(connection, "sales") == list(range(1, through + 1))
+    if place.tables == ALL:
+        assert ids(connection, "refunds") == list(range(1, through + 1))
+    with store.reader.snapshot() as snapshot:
+        assert audit.findings(connection, place, shop.flow, [snapshot]) == []
+
+
+def sell(store: shop.Shop, *numbers: int) -> None:
+    store.sell_all([[(number, -1.0, None)] for number in numbers])
+
+
+def test_a_table_that_is_routed_to_a_warehouse_later_is_filled_from_another_one(
+    store: shop.Shop, warehouse_url: str, second_url: str
+) -> None:
+    first, second = Warehouse("first", warehouse_url), Warehouse("second", second_url, SALES)
+    store.origin.feed("shop", ["first", "second"])
+    with connected(first) as here, connected(second) as there:
+        sell(store, 1, 2)
+        assert push(store, first, here) == push(store, second, there) == 2
+        check(store, second, there, 2)
+        more = Warehouse("second", second_url)
+        layout.prepare(there, more, shop.flow)
+        sell(store, 3)
+        with pytest.raises(Unfilled, match=r"nothing of refunds: that was routed to it later"):
+            push(store, more, there)
+        assert not rebuild.enroll(there, more, [first], shop.flow)
+        begin(store, more, first, there)
+        check(store, more, there, 2)
+        assert push(store, first, here) == push(store, more, there) == 3
+        check(store, first, here, 3)
+        check(store, more, there, 3)
+
+
+def test_a_table_that_is_new_everywhere_needs_no_filling(
+    store: shop.Shop, warehouse_url: str, second_url: str
+) -> None:
+    first, second = Warehouse("first", warehouse_url), Warehouse("second", second_url)
+    store.origin.feed("shop", ["first", "second"])
+    with connected(first) as here, connected(second) as there:
+        sell(store, 1)
+        for place, connection in [(first, here), (second, there)]:
+            push(store, place, connection)
+            connection.execute("UPDATE headrace.ledger SET tables = tables - 'refunds'")
+            connection.execute("DELETE FROM shop_delta.refunds")
+        for place, connection in [(first, here), (second, there)]:
+            assert rebuild.enroll(connection, place, [first, second], shop.flow)
+            assert ledger.read(connection, ["shop"])["shop", 0].tables["refunds"].rows == 0
+        sell(store, 2)
+        assert push(store, first, here) == 2
+
+
+def test_while_a_warehouse_is_filled_the_core_forgets_nothing_that_it_will_lack(
+    store: shop.Shop, warehouse_url: str, second_url: str
+) -> None:
+    """The one that is filled was ahead of the one that it is filled from, which moves meanwhile."""
+    first, second = Warehouse("first", warehouse_url), Warehouse("second", second_url)
+    store.origin.feed("shop", ["first", "second"])
+    with connected(first) as here, connected(second) as there:
+        sell(store, 1)
+        push(store, first, here)
+        sell(store, 2, 3)
+        assert push(store, second, there) == 3
+
+        class Moving(CrashPoints):
+            def reached(self, point: object) -> None:
+                push(store, first, here)
+
+        filling = rebuild.Rebuild(second, first, [store.origin], Moving())
+        filling.run(there, shop.flow)
+        assert ledger.read(there, ["shop"])["shop", 0].batch == 1
+        assert push(store, second, there) == 3
+        check(store, second, there, 3)
+
+
+def test_a_warehouse_that_went_back_is_not_filled_by_itself(
+    store: shop.Shop, warehouse_url: str, second_url: str
+) -> None:
+    first, second = Warehouse("first", warehouse_url), Warehouse("second", second_url)
+    store.origin.feed("shop", ["second"])
+    with connected(first), connected(second) as there:
+        for number in (1, 2, 3):
+            sell(store, number)
+            push(store, second, there)
+        there.execute("UPDATE headrace.ledger SET batch = 1")
+        with pytest.raises(Gap, match="forgotten what it staged through batch 3"):
+            push(store, second, there)
+        with pytest.raises(Gap, match="has gone back to an older state"):
+            begin(store, second, first, there)
+
+
+def test_an_outlet_that_no_warehouse_takes_is_refused() -> None:
+    only = config.load({"warehouse.tables": "shop.sales"}, environment={}).config
+    with pytest.raises(ConfigError, match=r"no warehouse takes shop\.refunds"):
+        warehouse.check_routes(only, [shop.flow])
+    both = {"warehouse.tables": "shop.sales", "warehouses.b.url": "postgresql://b/b"}
+    warehouse.check_routes(config.load(both, environment={}).config, [shop.flow])
