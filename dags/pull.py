@@ -8,9 +8,10 @@ sessions are active, it waits, up to a deadline.
 **Repeated, retried, backfilled:** a run asks for one migration, whose id is made of DAG, task and
 run; asked for again, it is the same one. And a pull only moves what is not there yet.
 
-**When it fails,** the error names a code and a hint. `WarehouseUnreachable` and the like pass when
-the warehouse is back: the task is tried again five times within a quarter of an hour, and the
-next run makes up for this one. A run that was cancelled stays so; clear the task to have another.
+**When it fails,** the error names a code and a hint. `Away` and the like pass when the warehouse is
+back: the task is tried again five times within a quarter of an hour, and the next run makes up for
+this one. What would fail again, as `Drift` or `LedgerMismatch`, is not tried again: mend it, and
+clear the task. A run that was cancelled stays so; clear the task to have another.
 
 **By hand:** trigger it with other limits, or with `deadline_s` 0 to move everything now.
 """

@@ -2,9 +2,9 @@
 
 import json
 import os
-import shutil
 import sqlite3
 import subprocess
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 BIN = ROOT / ".venv-airflow" / "bin"
 DAGS = ROOT / "dags"
 TESTS = Path(__file__).parent
-RUN_S = 180
+RUN_S = 60
 
 
 def connection(url: str, key: str) -> str:
@@ -58,13 +58,6 @@ class Airflow:
         """Run a script of the tests' own in Airflow's Python."""
         return self._run(str(BIN / "python"), str(TESTS / script), *arguments)
 
-    def test(self, dag_id: str, **conf: Any) -> str:
-        """Run a DAG once, in one process, and give the state in which the run ended."""
-        done = self.run("dags", "test", dag_id, "--conf", json.dumps(conf))
-        states: dict[str, str] = dict(self.rows("SELECT run_id, state FROM dag_run ORDER BY id"))
-        assert states, done.stdout + done.stderr
-        return list(states.values())[-1]
-
     def tasks(self, dag_id: str) -> dict[str, str]:
         """Tell how each task of the last run of a DAG is."""
         return dict(
@@ -78,7 +71,8 @@ class Airflow:
     def events(self) -> list[dict[str, Any]]:
         """List what the asset events hold."""
         rows = self.rows(
-            "SELECT a.name, e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id"
+            "SELECT a.name, e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id "
+            "ORDER BY e.id"
         )
         return [{"asset": name, **json.loads(extra)} for name, extra in rows]
 
@@ -86,11 +80,6 @@ class Airflow:
         """Ask Airflow's database."""
         with sqlite3.connect(self.database, timeout=30) as opened:
             return opened.execute(query, values).fetchall()
-
-    def copy(self, home: Path, **variables: str) -> "Airflow":
-        """Make another one, as this is now."""
-        shutil.copytree(self.home, home)
-        return Airflow(home, {**self.variables, **variables})
 
     def _run(self, *command: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -103,6 +92,57 @@ class Airflow:
             timeout=RUN_S,
             check=False,
         )
+
+
+class Commands:
+    """A process that runs commands of one Airflow: to start one for each takes eight seconds."""
+
+    def __init__(self, airflow: Airflow) -> None:
+        self.airflow = airflow
+        self.log = airflow.home / "commands.log"
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                [BIN / "python", TESTS / "commanding.py"],
+                cwd=airflow.home,
+                env=airflow.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def run(self, *command: str) -> bool:
+        """Run `airflow` with a command, and tell whether it succeeded."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        limit = threading.Timer(RUN_S, self._process.kill)
+        limit.start()
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        limit.cancel()
+        assert answer, self.log.read_text()[-4000:]
+        return json.loads(answer) is True
+
+    def test(self, dag_id: str, **conf: Any) -> str:
+        """Run a DAG once, and give the state in which the run ended."""
+        before = self._runs(dag_id)
+        self.run("dags", "test", dag_id, "--conf", json.dumps(conf))
+        made = self._runs(dag_id).items() - before.items()
+        assert len(made) == 1, self.log.read_text()[-4000:]
+        return made.pop()[1]
+
+    def again(self, dag_id: str, task_id: str) -> bool:
+        """Run a task of a DAG's last run once more, and tell whether it succeeded."""
+        return self.run("tasks", "test", dag_id, task_id, list(self._runs(dag_id))[-1])
+
+    def _runs(self, dag_id: str) -> dict[str, str]:
+        query = "SELECT run_id, state FROM dag_run WHERE dag_id = ? ORDER BY id"
+        return dict(self.airflow.rows(query, dag_id))
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.communicate(timeout=RUN_S)
 
 
 def migrated(home: Path) -> Airflow:

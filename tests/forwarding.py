@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
 
 HOP = {"connection", "transfer-encoding", "content-length", "date", "server"}
 
@@ -14,12 +13,16 @@ HOP = {"connection", "transfer-encoding", "content-length", "date", "server"}
 class Way:
     """Counts what arrived, by method; while `held` names a method, its answers do not come."""
 
-    def __init__(self, upstream: str) -> None:
-        self.upstream = urlsplit(upstream).netloc
+    def __init__(self) -> None:
+        self.upstream = ""
         self.arrived: Counter[str] = Counter()
         self.held = ""
         self.url = ""
         self._over = threading.Event()
+
+    def leads_to(self, port: int) -> None:
+        """Lead to another API of this machine from now on."""
+        self.upstream = f"127.0.0.1:{port}"
 
     @contextmanager
     def open(self) -> Iterator["Way"]:

@@ -56,7 +56,7 @@ def _run(operator: Any, given: Given) -> Any:
     except TaskDeferred as deferred:
         event = asyncio.run(_event(*deferred.trigger.serialize()))
         resume = getattr(operator, deferred.method_name)
-        return resume({}, event, **(deferred.kwargs or {}))
+        return resume({}, event)
 
 
 async def _event(path: str, arguments: Given) -> Any:

@@ -13,10 +13,13 @@ from fake_headrace import KEY, Headrace, problem, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
+from etl_procs.errors import Passing
+from headrace import errors as of_kernel
 from headrace_airflow.api import Api, Problem, Unreachable
-from headrace_airflow.attempts import standing
+from headrace_airflow.attempts import NOT_AGAIN, standing
 from headrace_airflow.identity import ATTEMPTS_MAX, LENGTH_MAX, attempt_id, migration_id
 from headrace_airflow.waiting import PAUSE_S_MAX, Overdue, told
+from migrations import errors as of_warehouses
 
 BODY = {"kind": "pull", "warehouse": "default", "dataflows": None, "idle": None}
 
@@ -203,6 +206,14 @@ def test_attempts_have_a_limit(headrace: Headrace, api: Api) -> None:
         headrace.migrations[attempt_id("id", attempt)] = {"state": "failed"}
     with pytest.raises(Problem, match="TooManyAttempts"):
         standing(api, "id")
+
+
+def test_what_is_not_tried_again_are_errors_and_none_that_passes_by_itself() -> None:
+    """Of names alone: Airflow's tasks import nothing of Headrace."""
+    errors = {**vars(of_kernel), **vars(of_warehouses)}
+    for code in NOT_AGAIN - {"AuditFailed"}:
+        assert issubclass(errors[code], of_kernel.HeadraceError)
+        assert not issubclass(errors[code], of_kernel.NotRunning | Passing)
 
 
 # Waiting

@@ -1,6 +1,5 @@
 """Whole runs: by `airflow dags test`, and by a scheduler whose tasks are killed."""
 
-import json
 import os
 import re
 import signal
@@ -8,112 +7,185 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from airflows import Airflow, connection, migrated
-from fake_headrace import KEY, Headrace, serving
+import shop
+from airflows import Airflow, Commands, migrated
+from airflows import connection as connection_to
+from fake_headrace import Headrace
+from fake_headrace import serving as hooked
 from fakes import is_gone
 from forwarding import Way
+from moving import api_over
+from psycopg import sql
+from serving import KEY, Client
 from waiting import until
 
+from etl_procs.origin import Origin
 from headrace import config
+from headrace.crash import CrashPoints
 from headrace.errors import Exit
 from headrace_airflow.identity import attempt_id, migration_id
+from migrations.warehouse import Connection
 
 STOP_S = 90
 TASK_S = 180
 ASKING = 4
 """How many tasks ask for a migration, of all DAGs."""
+NOWHERE = "postgresql://postgres@127.0.0.1:1/postgres"
 
 
-@dataclass(frozen=True)
-class Served:
-    """The API that these runs speak to."""
-
-    url: str
-    key: str
-
-    def migrations(self, dag_id: str = "") -> list[dict[str, Any]]:
-        """List the migrations that a DAG has asked for, or all."""
-        headers = {"Authorization": f"Bearer {self.key}"}
-        connection = HTTPConnection(self.url.removeprefix("http://"), timeout=30)
-        connection.request("GET", "/v1/migrations?limit=100", headers=headers)
-        found = json.loads(connection.getresponse().read())["migrations"]
-        connection.close()
-        return [one for one in found if one["id"].startswith(dag_id and f"{dag_id}.")]
+def migrations(client: Client, dag_id: str = "") -> list[dict[str, Any]]:
+    """List the migrations that a DAG has asked for, or all, the oldest first."""
+    found = client.send("GET", "/v1/migrations?limit=1000").document["migrations"]
+    return [one for one in found[::-1] if one["id"].startswith(dag_id and f"{dag_id}.")]
 
 
 @pytest.fixture(scope="module")
-def headrace() -> Iterator[Headrace]:
-    made = Headrace()
-    flow = {"name": "shop", "committed": 12, "arrived": 12, "merged": 10, "waiting_rows": 0}
-    made.warehouses = [{"name": "default", "state": "ok", "dataflows": [flow | {"moved_at": None}]}]
-    with serving(made):
-        yield made
+def way() -> Iterator[Way]:
+    """Where Airflow finds the API; each test has its own behind it."""
+    with Way().open() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
-def served(headrace: Headrace) -> Served:
-    return Served(headrace.url, KEY)
+def webhook() -> Iterator[Headrace]:
+    """Where alerts go."""
+    with hooked(Headrace()) as listening:
+        yield listening
 
 
 @pytest.fixture(scope="module")
-def airflow(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Airflow:
-    """An Airflow with a connection to it."""
+def commands(
+    way: Way, webhook: Headrace, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Commands]:
+    """Commands of an Airflow with a connection to that."""
     bare = migrated(tmp_path_factory.mktemp("airflow") / "home")
-    variables = {"AIRFLOW_CONN_HEADRACE_DEFAULT": connection(served.url, served.key)}
-    return Airflow(bare.home, variables)
+    variables = {
+        "AIRFLOW_CONN_HEADRACE_DEFAULT": connection_to(way.url, KEY),
+        "AIRFLOW_VAR_HEADRACE_ALERT_URL": f"{webhook.url}/alerts",
+    }
+    started = Commands(Airflow(bare.home, variables))
+    yield started
+    started.end()
 
 
-def test_a_run_of_the_pull_moves_what_is_staged(airflow: Airflow, served: Served) -> None:
-    assert airflow.test("headrace_pull_default", dataflows=["shop"]) == "success"
-    (migration,) = served.migrations("headrace_pull_default")
-    assert migration["kind"] == "pull"
-    assert migration["state"] == "succeeded"
-    assert migration["dataflows"] == ["shop"]
-    assert migration["idle"] == {"query_s_max": 60, "active_max": 16, "deadline_s": 300}
+@pytest.fixture
+def api(store: shop.Shop, warehouse_url: str, way: Way) -> Iterator[Client]:
+    with api_over(store, warehouse_url) as client:
+        way.leads_to(client.port)
+        yield client
 
 
-def test_a_run_of_the_freshness_makes_one_event_when_the_warehouse_has_moved(
-    airflow: Airflow,
+@pytest.fixture
+def alerts(webhook: Headrace) -> list[dict[str, Any]]:
+    """What is told from now on."""
+    webhook.forget()
+    return webhook.alerts
+
+
+def ids(connection: Connection, schema: str = "shop", table: str = "sales") -> list[object]:
+    """List what has arrived."""
+    query = sql.SQL("SELECT id FROM {} ORDER BY id").format(sql.Identifier(schema, table))
+    return [id_ for (id_,) in connection.execute(query)]
+
+
+def test_a_run_of_the_pull_moves_what_is_staged_and_repeated_it_moves_nothing(
+    commands: Commands, api: Client, store: shop.Shop, connection: Connection
 ) -> None:
-    assert airflow.test("headrace_freshness") == "success"
-    (event,) = airflow.events()
-    assert event["asset"] == "headrace_default"
-    assert event["reached"]["shop"] == 12
-    assert airflow.test("headrace_freshness") == "success"
+    store.sell((1, -1.0, "a"), (2, 1.0, "b"))
+    assert commands.test("headrace_pull_default", dataflows=["shop"]) == "success"
+    (first,) = migrations(api)
+    assert (first["kind"], first["state"]) == ("pull", "succeeded")
+    assert (first["rows"], first["reached"]) == (3, {"shop": 1})
+    assert first["idle"] == {"query_s_max": 60, "active_max": 16, "deadline_s": 300}
+    assert ids(connection) == [1, 2]
+    assert ids(connection, table="refunds") == [1]
+    store.sell((3, 1.0, "c"))
+    assert commands.again("headrace_pull_default", "pull")
+    assert migrations(api) == [first]
+    assert ids(connection) == [1, 2]
+    for _ in range(2):
+        assert commands.test("headrace_pull_default", deadline_s=0, dataflows=[]) == "success"
+    assert [one["rows"] for one in migrations(api)] == [3, 1, 0]
+    assert ids(connection) == [1, 2, 3]
+
+
+def test_a_run_of_the_freshness_makes_an_event_when_the_warehouse_has_moved_and_tells_of_delay(
+    commands: Commands,
+    store: shop.Shop,
+    connection: Connection,
+    alerts: list[dict[str, Any]],
+    api: Client,
+) -> None:
+    airflow = commands.airflow
+    assert commands.test("headrace_freshness") == "success"
     assert airflow.tasks("headrace_freshness")["moved_default"] == "skipped"
-    assert airflow.events() == [event]
+    store.sell((1, 1.0, "a"))
+    store.push(connection)
+    assert commands.test("headrace_freshness") == "success"
+    moved = {"asset": "headrace_default", "warehouse": "default"}
+    first = {**moved, "reached": {"shop": 1}, "merged": {"shop": 0}}
+    assert airflow.events() == [first]
+    store.sell((2, 1.0, "b"))
+    assert commands.test("headrace_freshness", late_s=1) == "failed"
+    assert airflow.tasks("headrace_freshness") == {
+        "moved_default": "skipped",
+        "arrival_default": "failed",
+    }
+    (alert,) = alerts
+    assert "default is late: what was there 1 s ago has not arrived" in alert["error"]
+    assert "Its state: ok. shop is at batch 1, the core at 2 with 1 rows kept" in alert["error"]
+    store.push(connection)
+    store.merge(connection)
+    assert commands.test("headrace_freshness") == "success"
+    assert airflow.events() == [first, {**moved, "reached": {"shop": 2}, "merged": {"shop": 2}}]
+    assert migrations(api) == []
 
 
-@pytest.mark.parametrize("dag", ["merge", "retention", "audit"])
-def test_a_run_of_each_other_dag_succeeds(airflow: Airflow, served: Served, dag: str) -> None:
-    assert airflow.test(f"headrace_{dag}") == "success"
-    (migration,) = served.migrations(f"headrace_{dag}")
-    assert migration["kind"] == dag
-    assert migration["state"] == "succeeded"
-
-
-def test_an_audit_that_finds_something_fails_its_run_and_alerts_once(
-    airflow: Airflow, tmp_path: Path
+def test_a_warehouse_that_is_away_makes_no_event_and_is_late(
+    commands: Commands, store: shop.Shop, way: Way, alerts: list[dict[str, Any]]
 ) -> None:
-    headrace = Headrace(errors=["AuditFailed"])
-    with serving(headrace):
-        other = airflow.copy(
-            tmp_path / "home",
-            AIRFLOW_CONN_HEADRACE_DEFAULT=connection(headrace.url, KEY),
-            AIRFLOW_VAR_HEADRACE_ALERT_URL=f"{headrace.url}/alerts",
-        )
-        assert other.test("headrace_audit") == "failed"
-    assert headrace.begun == 1
-    (alert,) = headrace.alerts
-    assert alert["dag_id"] == "headrace_audit"
-    assert alert["task_id"] == "audit_default"
-    assert "failed with AuditFailed: it failed\n  mend it" in alert["error"]
+    before = commands.airflow.events()
+    store.sell((1, 1.0, "a"))
+    with api_over(store, NOWHERE) as client:
+        way.leads_to(client.port)
+        assert commands.test("headrace_freshness", late_s=1) == "failed"
+    assert commands.airflow.tasks("headrace_freshness")["moved_default"] == "skipped"
+    assert commands.airflow.events() == before
+    (alert,) = alerts
+    assert "Its state: connecting to the warehouse" in alert["error"]
+
+
+def test_runs_of_merge_retention_and_audit_do_what_they_say(
+    commands: Commands,
+    api: Client,
+    store: shop.Shop,
+    connection: Connection,
+    alerts: list[dict[str, Any]],
+) -> None:
+    store.origin = Origin(store.path, config.Core(keep_s=3600), CrashPoints())
+    store.sell((1, 1.0, "a"), (2, 1.0, "b"))
+    store.push(connection)
+    assert ids(connection, "shop_delta") == [1, 2]
+    assert commands.test("headrace_merge") == "success"
+    assert ids(connection, "shop_main") == [1, 2]
+    assert ids(connection, "shop_delta") == []
+    assert store.unsent() == 2
+    assert commands.test("headrace_retention") == "success"
+    assert store.unsent() == 0
+    assert commands.test("headrace_audit") == "success"
+    connection.execute("DELETE FROM shop_main.sales WHERE id = 1")
+    assert alerts == []
+    assert commands.test("headrace_audit") == "failed"
+    (alert,) = alerts
+    assert (alert["dag_id"], alert["task_id"]) == ("headrace_audit", "audit_default")
+    assert "failed with AuditFailed: shop.sales has 1 rows, and 2 have arrived" in alert["error"]
+    ended = [(one["kind"], one["state"]) for one in migrations(api)]
+    good = [(kind, "succeeded") for kind in ("merge", "retention", "audit")]
+    assert ended == [*good, ("audit", "failed")]
 
 
 # make airflow
@@ -207,11 +279,11 @@ class Scheduled:
 
 @pytest.mark.slow  # a minute and a half: Airflow starts, and waits before it tries a task again
 def test_tasks_of_a_scheduler_that_are_killed_are_run_again_with_the_effect_of_one(
-    served: Served, tmp_path: Path
+    api: Client, way: Way, store: shop.Shop, connection: Connection, tmp_path: Path
 ) -> None:
-    way = Way(served.url)
-    with way.open(), Scheduled(tmp_path / "home", way.url, served.key) as airflow:
-        way.held = "PUT"
+    store.sell((1, -1.0, "a"), (2, 1.0, "b"))
+    way.held = "PUT"
+    with Scheduled(tmp_path / "home", way.url, KEY) as airflow:
         assert "http://127.0.0.1:" in airflow.until_up()
         until(lambda: way.arrived["PUT"] >= ASKING, TASK_S, lambda: str(airflow.tries()))
         killed = tasks(airflow.process.pid)
@@ -227,6 +299,7 @@ def test_tasks_of_a_scheduler_that_are_killed_are_run_again_with_the_effect_of_o
         tries = airflow.tries()
     assert len(tries) == ASKING
     assert all(tried >= 2 for _, tried in tries.values())
-    asked = {one["id"]: one["state"] for one in served.migrations()}
+    asked = {one["id"]: one["state"] for one in migrations(api)}
     assert {asked[id_] for id_ in tries} == {"succeeded"}
     assert not [attempt_id(id_, 2) for id_ in tries if attempt_id(id_, 2) in asked]
+    assert ids(connection) == [1, 2]

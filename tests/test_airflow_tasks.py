@@ -133,20 +133,23 @@ def test_two_tasks_that_were_scheduled_for_the_same_have_the_effect_of_one(
 def test_a_migration_that_failed_fails_its_task_and_is_followed_by_another(
     headrace: Headrace, worker: Worker
 ) -> None:
-    headrace.errors = ["WarehouseUnreachable"]
+    headrace.errors = ["Away"]
     failed = worker.run("migrate")
     assert failed["raised"] == FAILS
-    assert "failed with WarehouseUnreachable: it failed\n  mend it" in failed["says"]
+    assert "failed with Away: it failed\n  mend it" in failed["says"]
     assert worker.run("migrate")["result"]["id"] == "dag.task.run.2"
     assert worker.run("migrate")["result"]["id"] == "dag.task.run.2"
     assert headrace.begun == 2
 
 
-def test_an_audit_that_found_something_is_not_repeated(headrace: Headrace, worker: Worker) -> None:
-    headrace.errors = ["AuditFailed"]
-    failed = worker.run("migrate", operator={"kind": "audit"})
+@pytest.mark.parametrize("code", ["AuditFailed", "Drift", "WarehouseError"])
+def test_what_would_fail_again_is_not_repeated(
+    headrace: Headrace, worker: Worker, code: str
+) -> None:
+    headrace.errors = [code]
+    failed = worker.run("migrate")
     assert failed["raised"] == FAILS_FOR_GOOD
-    assert "AuditFailed" in failed["says"]
+    assert f"failed with {code}" in failed["says"]
 
 
 def test_what_somebody_cancelled_stays_so_until_the_task_is_cleared(
@@ -258,10 +261,10 @@ def test_a_warehouse_that_has_everything_is_fresh(headrace: Headrace, worker: Wo
     assert arrive(worker, 0) == {"result": None}
 
 
-def test_batches_that_gave_the_warehouse_no_row_are_not_waited_for(
+def test_what_is_kept_after_it_has_arrived_is_not_waited_for(
     headrace: Headrace, worker: Worker
 ) -> None:
-    has(headrace, flow(committed=99))
+    has(headrace, flow(waiting_rows=7), flow("no core", committed=None, arrived=None))
     assert arrive(worker, 0) == {"result": None}
 
 
@@ -280,7 +283,7 @@ def test_a_warehouse_that_does_not_move_is_late(headrace: Headrace, worker: Work
     late = arrive(worker, 0.3)
     assert late["raised"] == FAILS_FOR_GOOD
     assert "default is late: what was there 0.3 s ago has not arrived" in late["says"]
-    assert "it is full. shop is at batch 9, the core at 12, 7 rows wait" in late["says"]
+    assert "it is full. shop is at batch 9, the core at 12 with 7 rows kept" in late["says"]
     assert "other" not in late["says"]
 
 

@@ -20,6 +20,19 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
+NOT_AGAIN = frozenset(
+    {
+        "AuditFailed",
+        "Drift",
+        "Gap",
+        "LedgerMismatch",
+        "NotAlike",
+        "Refused",
+        "WarehouseError",
+    }
+)
+"""The codes of failures that come again until somebody acts: others may pass by themselves."""
+
 LOST = frozenset({State.FAILED, State.CANCELLED})
 ENDED = LOST | {State.SUCCEEDED}
 

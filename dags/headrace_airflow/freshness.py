@@ -45,6 +45,10 @@ class MovedOperator(BaseOperator):
         """Compare what is there with what the last event said."""
         with refusals_are_final():
             found = connection.connect(self.conn_id).warehouse(self.warehouse)
+        if not any(flow["arrived"] for flow in found["dataflows"]):
+            raise AirflowSkipException(
+                f"nothing is known to have arrived in {self.warehouse}: {found['state']}"
+            )
         news: Document = {
             "warehouse": self.warehouse,
             "reached": _batches(found, "arrived"),
@@ -84,12 +88,13 @@ class ArrivalTrigger(BaseTrigger):
 
     async def _outcome(self, look: Callable[[], bool | None]) -> Document:
         try:
-            return {"arrived": await waiting.told(look, self.until, self.pause_s)}
+            await waiting.told(look, self.until, self.pause_s)
         except waiting.Overdue as overdue:
             unreachable = overdue.__cause__
-            return {"unreachable": str(unreachable)} if unreachable else {"late": True}
+            return {"unreachable": str(unreachable)} if unreachable else {"late": self.targets}
         except Problem as problem:
             return {"problem": str(problem)}
+        return {"arrived": self.targets}
 
 
 class ArrivalOperator(BaseOperator):
@@ -127,25 +132,24 @@ class ArrivalOperator(BaseOperator):
         raise TaskDeferred(
             trigger=ArrivalTrigger(self.conn_id, self.warehouse, targets, until, self.pause_s),
             method_name="resume",
-            kwargs={"targets": targets},
             timeout=timedelta(seconds=late_s) + GRACE,
         )
 
-    def resume(self, context: Context, event: Document, targets: Batches) -> None:
+    def resume(self, context: Context, event: Document) -> None:
         """Go on when all has arrived, or time is up."""
         if "problem" in event:
             raise AirflowFailException(event["problem"])
         if "unreachable" in event:
             raise AirflowException(event["unreachable"])
         if "late" in event:
-            raise AirflowFailException(self._late(targets))
-        self.log.info("%s has reached %s", self.warehouse, targets)
+            raise AirflowFailException(self._late(event["late"]))
+        self.log.info("%s has reached %s", self.warehouse, event["arrived"])
 
     def _late(self, targets: Batches) -> str:
         found = connection.connect(self.conn_id).warehouse(self.warehouse)
         lags = "; ".join(
-            f"{flow['name']} is at batch {flow['arrived']}, the core at {flow['committed']}, "
-            f"{flow['waiting_rows']} rows wait, last moved {flow['moved_at'] or 'never'}"
+            f"{flow['name']} is at batch {flow['arrived']}, the core at {flow['committed']} "
+            f"with {flow['waiting_rows']} rows kept, last moved {flow['moved_at'] or 'never'}"
             for flow in _missing(found, targets)
         )
         return (
@@ -155,8 +159,8 @@ class ArrivalOperator(BaseOperator):
 
 
 def behind(flows: Iterable[Document]) -> list[Document]:
-    """List the dataflows of which the warehouse lacks rows that the core has."""
-    return [f for f in flows if f["waiting_rows"] and _number(f["arrived"]) < f["committed"]]
+    """List the dataflows of which the warehouse lacks batches that the core has."""
+    return [flow for flow in flows if _number(flow["arrived"]) < _number(flow["committed"])]
 
 
 def arrived(api: Api, warehouse: str, targets: Batches) -> bool | None:
@@ -175,4 +179,4 @@ def _batches(found: Document, of: str) -> Document:
 
 
 def _number(batch: int | None) -> int:
-    return -1 if batch is None else batch
+    return 0 if batch is None else batch  # the first one is 1

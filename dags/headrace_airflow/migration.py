@@ -16,14 +16,12 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from headrace_airflow import connection, waiting
 from headrace_airflow.api import Api, Document, Problem, Unreachable
-from headrace_airflow.attempts import ENDED, State, standing
+from headrace_airflow.attempts import ENDED, NOT_AGAIN, State, standing
 from headrace_airflow.identity import migration_id
 
 PAUSE_S = 10.0
 GRACE = timedelta(minutes=2)
 """What the triggerer may take over the limit before Airflow itself ends the waiting."""
-NOT_AGAIN = frozenset({"AuditFailed"})
-"""What a migration fails with that it would fail with again."""
 
 
 class MigrationTrigger(BaseTrigger):
@@ -124,7 +122,7 @@ class MigrationOperator(BaseOperator):
         return {
             "kind": self.kind,
             "warehouse": self.warehouse,
-            "dataflows": self.dataflows,
+            "dataflows": self.dataflows or None,  # a form that is left empty gives []
             "idle": self.idle,
         }
 
