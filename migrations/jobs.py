@@ -71,8 +71,10 @@ class Place:
                 f"there is no dataflow {', '.join(unknown)}",
                 hint=f"There are: {', '.join(self.dataflows)}.",
             )
-        place = self.warehouse(asked.warehouse)
-        return [self.dataflows[name] for name in named if place.outlets(self.dataflows[name])]
+        place, found = self.warehouse(asked.warehouse), [self.dataflows[name] for name in named]
+        if asked.kind is Kind.RETENTION:  # it is the cores that forget, whatever goes where
+            return found
+        return [flow for flow in found if place.outlets(flow)]
 
     def check(self, asked: Asked) -> None:
         """Refuse what cannot be meant."""

@@ -60,6 +60,11 @@ class Warehoused(Trial):
         self.origin.close()
         super().close()
 
+    def keep(self, seconds: int) -> None:
+        """Keep batches for so long after every warehouse has confirmed them."""
+        self.origin.close()
+        self.origin = Origin(self.path, config.Core(keep_s=seconds), CrashPoints())
+
     def a_push(self, batches_max: int = 1_000, *, crash_at: str = "") -> Push:
         return Push(0, HERE, self.origin, CrashPoints(crash_at), batches_max)
 

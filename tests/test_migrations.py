@@ -79,6 +79,22 @@ def test_a_merge_a_retention_and_an_audit_are_migrations_too(
     assert connection.execute("SELECT count(*) FROM shop_main.sales").fetchall() == [(1,)]
 
 
+def test_a_retention_is_of_the_cores_whatever_the_warehouse_takes(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.keep(3600)
+    store.sell((1, 1.0, "a"))
+    store.push(connection)
+    assert store.unsent() == 1
+    other = Warehouse("other", warehouse_url, tables=("other.*",))
+    with api_over(store, warehouse_url, other) as client:
+        put(client, "forget", kind="retention", warehouse="other")
+        assert ended(client, "forget")["reached"] == {"shop": 1}
+        refused = client.send("PUT", "/v1/migrations/p", '{"kind": "pull", "warehouse": "other"}')
+        assert_problem(refused, 400, "Refused")
+    assert store.unsent() == 0
+
+
 def test_an_audit_names_what_is_wrong(
     store: shop.Shop, connection: Connection, warehouse_url: str
 ) -> None:
