@@ -5,7 +5,7 @@ Every five minutes, for each warehouse:
 * `moved_WAREHOUSE` makes an event of the asset `headrace_WAREHOUSE` if the warehouse has moved
   since the last event; its `extra` holds the batch that each dataflow has `reached` and `merged`.
   Other DAGs run on it: `schedule=[Asset(name="headrace_default", uri="headrace://default")]`. If
-  nothing has moved, the task is skipped.
+  nothing has moved, or the warehouse is away, the task is skipped.
 * `arrival_WAREHOUSE` looks what the core has and the warehouse lacks, waits until it has arrived,
   and fails - an alert - if it has not after `late_s` seconds.
 

@@ -11,7 +11,10 @@ HOP = {"connection", "transfer-encoding", "content-length", "date", "server"}
 
 
 class Way:
-    """Counts what arrived, by method; while `held` names a method, its answers do not come."""
+    """Counts what arrived, by method, with its path and without.
+
+    While `held` names a method, its answers do not come.
+    """
 
     def __init__(self) -> None:
         self.upstream = ""
@@ -35,7 +38,7 @@ class Way:
                 connection.request(self.command, self.path, body or None, dict(self.headers))
                 answer = connection.getresponse()
                 raw = answer.read()
-                way.arrived[self.command] += 1
+                way.arrived.update([self.command, f"{self.command} {self.path}"])
                 if self.command == way.held:
                     way._over.wait()
                     return

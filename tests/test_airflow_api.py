@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from fake_headrace import KEY, Headrace, problem, serving
@@ -21,6 +22,7 @@ from headrace_airflow.identity import ATTEMPTS_MAX, LENGTH_MAX, attempt_id, migr
 from headrace_airflow.waiting import PAUSE_S_MAX, Overdue, told
 from migrations import errors as of_warehouses
 
+DOCS = Path(__file__).parent.parent / "docs"
 BODY = {"kind": "pull", "warehouse": "default", "dataflows": None, "idle": None}
 
 # Ids
@@ -209,7 +211,8 @@ def test_attempts_have_a_limit(headrace: Headrace, api: Api) -> None:
 
 
 def test_what_is_not_tried_again_are_errors_and_none_that_passes_by_itself() -> None:
-    """Of names alone: Airflow's tasks import nothing of Headrace."""
+    page = (DOCS / "airflow.md").read_text()
+    assert all(f"`{code}`" in page for code in NOT_AGAIN)
     errors = {**vars(of_kernel), **vars(of_warehouses)}
     for code in NOT_AGAIN - {"AuditFailed"}:
         assert issubclass(errors[code], of_kernel.HeadraceError)

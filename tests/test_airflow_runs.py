@@ -1,5 +1,6 @@
 """Whole runs: by `airflow dags test`, and by a scheduler whose tasks are killed."""
 
+import json
 import os
 import re
 import signal
@@ -7,8 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 import pytest
 import shop
@@ -23,9 +26,7 @@ from psycopg import sql
 from serving import KEY, Client
 from waiting import until
 
-from etl_procs.origin import Origin
 from headrace import config
-from headrace.crash import CrashPoints
 from headrace.errors import Exit
 from headrace_airflow.identity import attempt_id, migration_id
 from migrations.warehouse import Connection
@@ -166,7 +167,7 @@ def test_runs_of_merge_retention_and_audit_do_what_they_say(
     connection: Connection,
     alerts: list[dict[str, Any]],
 ) -> None:
-    store.origin = Origin(store.path, config.Core(keep_s=3600), CrashPoints())
+    store.keep(3600)
     store.sell((1, 1.0, "a"), (2, 1.0, "b"))
     store.push(connection)
     assert ids(connection, "shop_delta") == [1, 2]
@@ -231,6 +232,8 @@ class Scheduled:
         flags = {"home": str(home), "api.port": url.rpartition(":")[2], "api.key": key}
         self.airflow = Airflow(home / "airflow", {})
         self.log = home / "logs" / "airflow.log"
+        self.address = ""
+        self._token = ""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "headrace.cli", "airflow"],
             env=config.child_environment(flags),
@@ -240,15 +243,15 @@ class Scheduled:
             text=True,
         )
 
-    def until_up(self) -> str:
-        """Give what it told until it was up."""
+    def until_up(self) -> None:
+        """Wait until it has told where it is."""
         assert self.process.stdout is not None
         told = ""
         while "Ctrl-C" not in told:
             line = self.process.stdout.readline()
             assert line, told + self.log.read_text()[-4000:]
             told += line
-        return told
+        (self.address,) = re.findall(r"http://(127\.0\.0\.1:\d+) ", told)
 
     def end(self) -> None:
         """End it as Ctrl-C does; then nothing that it started lives."""
@@ -256,6 +259,30 @@ class Scheduled:
         self.process.send_signal(signal.SIGINT)
         assert self.process.wait(STOP_S) == Exit.OK
         until(lambda: all(map(is_gone, started)), 30, lambda: str(descendants(1)))
+
+    def ask(self, method: str, path: str, body: object) -> Any:
+        """Ask Airflow's own API as its user does."""
+        if not self._token:
+            file = self.airflow.home / "simple_auth_manager_passwords.json.generated"
+            ((name, password),) = json.loads(file.read_text()).items()
+            known = {"username": name, "password": password}
+            self._token = self._send("POST", "/auth/token", known)["access_token"]
+        return self._send(method, path, body)
+
+    def _send(self, method: str, path: str, body: object) -> Any:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
+        connection = HTTPConnection(self.address, timeout=30)
+        connection.request(method, path, json.dumps(body), headers)
+        response = connection.getresponse()
+        raw = response.read()
+        connection.close()
+        assert response.status in (200, 201), raw
+        return json.loads(raw)
+
+    def runs(self, dag_id: str) -> list[str]:
+        """List the runs of a DAG, the oldest first."""
+        rows = self.airflow.rows("SELECT run_id FROM dag_run WHERE dag_id = ? ORDER BY id", dag_id)
+        return [run_id for (run_id,) in rows]
 
     def tries(self) -> dict[str, tuple[str, int]]:
         """Tell of each DAG's first task that asks for a migration how it is, and its tries."""
@@ -284,7 +311,7 @@ def test_tasks_of_a_scheduler_that_are_killed_are_run_again_with_the_effect_of_o
     store.sell((1, -1.0, "a"), (2, 1.0, "b"))
     way.held = "PUT"
     with Scheduled(tmp_path / "home", way.url, KEY) as airflow:
-        assert "http://127.0.0.1:" in airflow.until_up()
+        airflow.until_up()
         until(lambda: way.arrived["PUT"] >= ASKING, TASK_S, lambda: str(airflow.tries()))
         killed = tasks(airflow.process.pid)
         assert len(killed) >= ASKING
@@ -303,3 +330,31 @@ def test_tasks_of_a_scheduler_that_are_killed_are_run_again_with_the_effect_of_o
     assert {asked[id_] for id_ in tries} == {"succeeded"}
     assert not [attempt_id(id_, 2) for id_ in tries if attempt_id(id_, 2) in asked]
     assert ids(connection) == [1, 2]
+
+
+@pytest.mark.slow  # a minute: Airflow starts
+def test_who_marks_a_run_of_a_scheduler_as_failed_cancels_the_migration_that_it_waits_for(
+    way: Way, store: shop.Shop, connection: Connection, warehouse_url: str, tmp_path: Path
+) -> None:
+    dag = "headrace_pull_default"
+    store.sell((1, 1.0, "a"))
+    with (
+        api_over(store, warehouse_url, give_up_s=2 * TASK_S) as api,
+        connection.transaction(),
+    ):
+        connection.execute("SELECT FROM headrace.ledger FOR UPDATE")
+        way.leads_to(api.port)
+        with Scheduled(tmp_path / "home", way.url, KEY) as airflow:
+            airflow.until_up()
+            until(lambda: bool(migrations(api, dag)), TASK_S, airflow.log.read_text)
+            pull = f"/v1/migrations/{quote(migrations(api, dag)[0]['id'], safe='')}"
+            until(lambda: way.arrived[f"GET {pull}"] >= 2, TASK_S, airflow.log.read_text)
+            assert api.send("GET", pull).document["state"] == "running"
+            run = f"/api/v2/dags/{dag}/dagRuns/{quote(airflow.runs(dag)[0])}"
+            airflow.ask("PATCH", run, {"state": "failed"})
+            until(
+                lambda: api.send("GET", pull).document["state"] == "cancelled",
+                TASK_S,
+                airflow.log.read_text,
+            )
+    assert ids(connection) == []

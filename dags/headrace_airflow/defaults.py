@@ -35,7 +35,6 @@ DATAFLOWS_PARAM = Param(
     None,
     type=["null", "array"],
     items={"type": "string"},
-    title="Dataflows",
     description="Only these; empty: all of them.",
 )
 DATAFLOWS = "{{ params.dataflows }}"
