@@ -51,12 +51,14 @@ def _run(operator: Any, given: Given) -> Any:
     from airflow.sdk.exceptions import TaskDeferred
 
     run = {"dag_id": "dag", "task_id": "task", "run_id": given.get("run", "run"), "map_index": -1}
+    context = {"ti": SimpleNamespace(**run)}
     try:
-        return operator.execute({"ti": SimpleNamespace(**run)})
+        if "event" in given:  # of another: whatever it is, it is not believed
+            return operator.resume(context, given["event"])
+        return operator.execute(context)
     except TaskDeferred as deferred:
         event = asyncio.run(_event(*deferred.trigger.serialize()))
-        resume = getattr(operator, deferred.method_name)
-        return resume({}, event)
+        return getattr(operator, deferred.method_name)(context, event)
 
 
 async def _event(path: str, arguments: Given) -> Any:

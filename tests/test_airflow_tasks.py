@@ -152,6 +152,20 @@ def test_what_would_fail_again_is_not_repeated(
     assert f"failed with {code}" in failed["says"]
 
 
+def test_a_task_that_is_brought_the_event_of_another_waits_for_its_own(
+    headrace: Headrace, worker: Worker
+) -> None:
+    other = {"id": "dag.other.run", "state": "succeeded"}
+    for event in ({"migration": "dag.other.run", "document": other}, {"arrival": "default"}):
+        assert worker.run("migrate", event=event)["result"]["id"] == "dag.task.run"
+        has(headrace, flow(arrived=9))
+        late = worker.run(
+            "arrive", operator={"warehouse": "default", "late_s": 0}, event={"migration": "x"}
+        )
+        assert late["raised"] == FAILS_FOR_GOOD
+    assert headrace.begun == 1
+
+
 def test_what_somebody_cancelled_stays_so_until_the_task_is_cleared(
     headrace: Headrace, worker: Worker
 ) -> None:

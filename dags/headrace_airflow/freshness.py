@@ -84,7 +84,7 @@ class ArrivalTrigger(BaseTrigger):
         """Tell that all has arrived, or what has not in its time."""
         api = await connection.connect_in_trigger(self.conn_id)
         look = partial(arrived, api, self.warehouse, self.targets)
-        yield TriggerEvent(await self._outcome(look))
+        yield TriggerEvent({"arrival": self.warehouse, **await self._outcome(look)})
 
     async def _outcome(self, look: Callable[[], bool | None]) -> Document:
         try:
@@ -136,7 +136,10 @@ class ArrivalOperator(BaseOperator):
         )
 
     def resume(self, context: Context, event: Document) -> None:
-        """Go on when all has arrived, or time is up."""
+        """Go on when all has arrived, or time is up; see `MigrationOperator.resume`."""
+        if event.get("arrival") != self.warehouse:
+            self.execute(context)
+            return
         if "problem" in event:
             raise AirflowFailException(event["problem"])
         if "unreachable" in event:

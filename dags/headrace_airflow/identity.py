@@ -28,6 +28,11 @@ def attempt_id(first: str, attempt: int) -> str:
     return first if attempt == 1 else f"{first}.{attempt}"
 
 
+def is_attempt(id_: object, first: str) -> bool:
+    """Tell whether an id is that of an attempt of a task, by the id of its first one."""
+    return any(id_ == attempt_id(first, attempt) for attempt in range(1, ATTEMPTS_MAX + 1))
+
+
 def _escaped(part: str) -> str:
     return OTHERS.sub(lambda found: "".join(f"~{b:02X}" for b in found[0].encode()), part)
 

@@ -17,7 +17,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from headrace_airflow import connection, waiting
 from headrace_airflow.api import Api, Document, Problem, Unreachable
 from headrace_airflow.attempts import ENDED, NOT_AGAIN, State, standing
-from headrace_airflow.identity import migration_id
+from headrace_airflow.identity import is_attempt, migration_id
 
 PAUSE_S = 10.0
 GRACE = timedelta(minutes=2)
@@ -89,8 +89,7 @@ class MigrationOperator(BaseOperator):
 
     def execute(self, context: Context) -> Document:
         """Ask for the migration, and let the triggerer wait for its end."""
-        ti = context["ti"]
-        first = migration_id(ti.dag_id, ti.task_id, ti.run_id, _map_index(ti.map_index))
+        first = _first(context)
         api = connection.connect(self.conn_id)
         with refusals_are_final():
             self.migration = standing(api, first)
@@ -101,7 +100,13 @@ class MigrationOperator(BaseOperator):
         raise self._waiting()
 
     def resume(self, context: Context, event: Document) -> Document:
-        """Go on when the triggerer has told how it ended."""
+        """Go on when the triggerer has told how it ended.
+
+        On SQLite, Airflow gives the id of a trigger that is gone to the next one, and may bring a
+        task the event of another: then it asks again.
+        """
+        if not is_attempt(event.get("migration"), _first(context)):
+            return self.execute(context)
         if "document" in event:
             return self._result(event["document"])
         if "problem" in event:
@@ -174,6 +179,11 @@ def _failure(document: Document) -> AirflowException:
     says = f"migration {document['id']} failed with {code}: {error.get('what', 'no reason given')}"
     kind = AirflowFailException if code in NOT_AGAIN else AirflowException
     return kind("\n  ".join([says, *filter(None, [error.get("hint")])]))
+
+
+def _first(context: Context) -> str:
+    ti = context["ti"]
+    return migration_id(ti.dag_id, ti.task_id, ti.run_id, _map_index(ti.map_index))
 
 
 def _map_index(map_index: int | None) -> int:
