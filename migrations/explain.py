@@ -8,7 +8,6 @@ from migrations.plan import (
     Adopt,
     Confirm,
     Copy,
-    Forget,
     Merge,
     Plan,
     Refill,
@@ -44,8 +43,6 @@ def explained(stage: Stage) -> str:
                 f"confirm {dataflow}[{partition}] through batch {through} to the core, which "
                 "forgets what all warehouses have"
             )
-        case Forget((dataflow, partition)):
-            return f"forget what all warehouses have of {dataflow}[{partition}]"
         case Merge(outlet):
             how = f"by {', '.join(outlet.key)}" if outlet.key else "by appending"
             return f"merge {_delta(outlet)} into {_main(outlet)} {how}"

@@ -84,14 +84,7 @@ class Adopt:
     arrived: Migrated
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Have the core forget what every warehouse has confirmed, and was kept for long enough."""
-
-    place: Place
-
-
-Stage = Copy | Step | Confirm | Merge | StepMerged | Vacuum | Refill | Adopt | Forget
+Stage = Copy | Step | Confirm | Merge | StepMerged | Vacuum | Refill | Adopt
 
 
 @dataclass(frozen=True, slots=True)

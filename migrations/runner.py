@@ -20,7 +20,6 @@ from migrations.plan import (
     Adopt,
     Confirm,
     Copy,
-    Forget,
     Merge,
     Plan,
     Refill,
@@ -114,9 +113,6 @@ class Runner:
                 assert self.origin is not None
                 self.origin.confirm(dataflow, self.warehouse, through)
                 self.crash.reached(Point.PUSH_FORGET_AFTER)
-            case Forget((dataflow, _)):
-                assert self.origin is not None
-                self.origin.forget(dataflow)
             case Merge(outlet):
                 self._merge(outlet)
             case StepMerged(dataflow):
