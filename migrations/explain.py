@@ -38,7 +38,7 @@ def explained(stage: Stage) -> str:
             return f"copy {rows:,} rows ({sized(size)}) of {batches} into {_delta(outlet)}"
         case Step((dataflow, partition), arrived, through, _):
             return f"step the ledger of {dataflow}[{partition}] from {arrived.batch} to {through}"
-        case Confirm((dataflow, partition), through):
+        case Confirm((dataflow, partition), _, through):
             return (
                 f"confirm {dataflow}[{partition}] through batch {through} to the core, which "
                 "forgets what all warehouses have"

@@ -39,12 +39,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Tell the core that the warehouse has the batches through `through`.
+    """Tell the core that a warehouse has the batches through `through`.
 
     It forgets those that every warehouse has confirmed, when they were kept for long enough.
     """
 
     place: Place
+    warehouse: str
     through: int
 
 

@@ -55,14 +55,7 @@ class Push:
 
     def run(self, connection: Connection, dataflow: Dataflow, upto: int | None = None) -> Pushed:
         """Move what is staged, at most `batches_max` batches of it, and none after `upto`."""
-        runner = Runner(
-            connection,
-            self.crash,
-            self.migration,
-            self.progress,
-            warehouse=self.warehouse.name,
-            origin=self.origin,
-        )
+        runner = Runner(connection, self.crash, self.migration, self.progress, origin=self.origin)
         with translated(f"pushing {dataflow.name} to {self.warehouse.name}"):
             with connection.transaction():
                 arrived = ledger.lock(connection, dataflow.name, self.partition)
@@ -110,7 +103,9 @@ def decide(
             hint="Restart the engine: it copies what another warehouse has of it.",
         )
     if through == after:
-        return Plan(then=() if confirmed[place.name] == after else (Confirm(at, after),))
+        return Plan(
+            then=() if confirmed[place.name] == after else (Confirm(at, place.name, after),)
+        )
     copies = [
         Copy(outlet, partition, after, through, *found)
         for outlet in place.outlets(dataflow)
@@ -118,7 +113,7 @@ def decide(
         if found[0]
     ]
     step = Step(at, arrived, through, snapshot.core_id)
-    return Plan((*copies, step), (Confirm(at, through),))
+    return Plan((*copies, step), (Confirm(at, place.name, through),))
 
 
 def lacks(place: Warehouse, dataflow: Dataflow, arrived: ledger.Migrated) -> list[str]:

@@ -74,7 +74,6 @@ class Runner:
     migration: str
     """Who moves the ledger: the id of a migration, or what runs by itself."""
     progress: Progress = field(default_factory=Progress)
-    warehouse: str = ""
     origin: Origin | None = None
     snapshot: Snapshot | None = None
     source: Connection | None = None
@@ -109,9 +108,9 @@ class Runner:
                     brought=self.brought,
                     migration=self.migration,
                 )
-            case Confirm((dataflow, _), through):
+            case Confirm((dataflow, _), warehouse, through):
                 assert self.origin is not None
-                self.origin.confirm(dataflow, self.warehouse, through)
+                self.origin.confirm(dataflow, warehouse, through)
                 self.crash.reached(Point.PUSH_FORGET_AFTER)
             case Merge(outlet):
                 self._merge(outlet)
