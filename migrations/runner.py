@@ -73,7 +73,7 @@ class Runner:
     crash: CrashPoints
     migration: str
     """Who moves the ledger: the id of a migration, or what runs by itself."""
-    progress: Progress = field(default_factory=Progress)
+    progress: Progress
     origin: Origin | None = None
     snapshot: Snapshot | None = None
     source: Connection | None = None
@@ -139,16 +139,16 @@ class Runner:
         written = staged.copy(self.connection, outlet, table, rows, writer)
         self.crash.reached(Point.PUSH_COPY_AFTER)
         found = Tally(written)
-        if written == sent.rows:
-            found = self._arrived(stage, sent.rows, f"({block},0)")
-        if found != Tally(sent.rows, sent.checksum):
+        if written == sent.tally.rows:
+            found = self._arrived(stage, sent.tally.rows, f"({block},0)")
+        if found != sent.tally:
             raise NotAlike(
-                f"of {outlet.full_name}, {sent.rows} rows were sent, and {found.rows} "
-                f"{'others ' if found.rows == sent.rows else ''}are there: something in the "
+                f"of {outlet.full_name}, {sent.tally.rows} rows were sent, and {found.rows} "
+                f"{'others ' if found.rows == sent.tally.rows else ''}are there: something in the "
                 "warehouse changes what is copied",
                 hint="Look for triggers and rules on its delta table. Nothing of it was kept.",
             )
-        self.brought[outlet.name] = Tally(operations.rows, sent.checksum)
+        self.brought[outlet.name] = Tally(operations.rows, sent.tally.checksum)
         self.progress.moved(operations.rows, operations.size)
 
     def _arrived(self, stage: Copy, sent: int, first: str) -> Tally:
@@ -217,17 +217,16 @@ class _Summed:
     """Counts rows that pass, and sums them up."""
 
     def __init__(self) -> None:
-        self.rows = self.checksum = 0
+        self.tally = Tally()
 
     def passing(self, found: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for table in found:
-            self.rows += table.num_rows
-            self.checksum = (self.checksum + checksum.of(table)) % 2**64
+            self.tally += Tally(table.num_rows, checksum.of(table))
             yield table
 
 
 def _tally(rows: Any, total: Any) -> Tally:
-    return Tally(int(rows), int(total) % 2**64)
+    return Tally(int(rows), int(total))
 
 
 def _of(outlet: Outlet, statement: LiteralString, **more: sql.Composable) -> sql.Composed:
