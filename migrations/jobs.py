@@ -205,15 +205,17 @@ class Job:
     def _attempt(self) -> Outcome:
         match self.migration.asked.kind:
             case Kind.PULL:
-                return self._pull()
+                self._pull()
             case Kind.MERGE:
-                return self._merge()
+                self._merge()
             case Kind.RETENTION:
-                return self._forget()
-            case Kind.AUDIT:
-                return self._audit()
+                self._forget()
             case Kind.REBUILD:
-                return self._rebuild()
+                self._rebuild()
+            case Kind.AUDIT:
+                if found := self._audit():
+                    return _not_as_it_should_be(found, self.reached)
+        return Outcome(State.SUCCEEDED, self.reached)
 
     @property
     def _warehouse(self) -> Warehouse:
@@ -253,7 +255,7 @@ class Job:
             origins.append(opened.enter_context(closing(origin)))
         return origins
 
-    def _pull(self) -> Outcome:
+    def _pull(self) -> None:
         goal = self.migration.goal or self._aim()
         with ExitStack() as opened:
             connection = opened.enter_context(self._connected())
@@ -273,7 +275,6 @@ class Job:
                     while (pushed := push.run(connection, flow, upto)).more:
                         pass
                     self.reached[flow.place(partition)] = pushed.through
-        return Outcome(State.SUCCEEDED, self.reached)
 
     def _aim(self) -> dict[str, int]:
         """Decide to which batches it goes: begun anew, it goes there and no further."""
@@ -285,7 +286,7 @@ class Job:
         self.registry.aim(self.migration.id, goal)
         return goal
 
-    def _merge(self) -> Outcome:
+    def _merge(self) -> None:
         with self._connected() as connection:
             for flow in self._flows:
                 layout.prepare(connection, self._warehouse, flow)
@@ -293,10 +294,9 @@ class Job:
                     self._warehouse, self.place.crash, self.migration.id, self.progress
                 )
                 merging.run(connection, flow)
-                self._note(flow, ledger.merged(connection, [flow.name]))
-        return Outcome(State.SUCCEEDED, self.reached)
+                self._note(connection, flow)
 
-    def _rebuild(self) -> Outcome:
+    def _rebuild(self) -> None:
         asked, place = self.migration.asked, self.place
         others = [place.warehouse(asked.source)] if asked.source else place.warehouses
         with ExitStack() as opened:
@@ -309,32 +309,23 @@ class Job:
                     self._warehouse, source, origins, place.crash, self.migration.id, self.progress
                 )
                 rebuild.run(connection, flow)
-                self._note(flow, ledger.merged(connection, [flow.name]))
-        return Outcome(State.SUCCEEDED, self.reached)
+                self._note(connection, flow)
 
-    def _forget(self) -> Outcome:
+    def _forget(self) -> None:
         with ExitStack() as opened:
             for flow in self._flows:
                 for partition, origin in enumerate(self._origins(opened, flow)):
                     self.progress.at(f"forget what all warehouses have of {flow.place(partition)}")
                     self.reached[flow.place(partition)] = origin.forget(flow.name)
-        return Outcome(State.SUCCEEDED, self.reached)
 
-    def _audit(self) -> Outcome:
+    def _audit(self) -> list[str]:
         found: list[str] = []
         with self._connected() as connection:
             for flow in self._flows:
                 self.progress.at(f"audit {flow.name}")
                 found += self._findings(connection, flow)
-                self._note(flow, ledger.merged(connection, [flow.name]))
-        if not found:
-            return Outcome(State.SUCCEEDED, self.reached)
-        told = {
-            "code": "AuditFailed",
-            "what": "; ".join(found),
-            "hint": "docs/operations.md tells what to do about each.",
-        }
-        return Outcome(State.FAILED, self.reached, tuple(found), told)
+                self._note(connection, flow)
+        return found
 
     def _findings(self, connection: Connection, flow: Dataflow) -> list[str]:
         with ExitStack() as opened:
@@ -344,6 +335,16 @@ class Job:
             ]
             return audit.findings(connection, self._warehouse, flow, snapshots)
 
-    def _note(self, flow: Dataflow, batches: Mapping[tuple[str, int], int]) -> None:
-        for (_, partition), batch in batches.items():
+    def _note(self, connection: Connection, flow: Dataflow) -> None:
+        """Take note of how far main is."""
+        for (_, partition), batch in ledger.merged(connection, [flow.name]).items():
             self.reached[flow.place(partition)] = batch
+
+
+def _not_as_it_should_be(found: Sequence[str], reached: Mapping[str, int]) -> Outcome:
+    told = {
+        "code": "AuditFailed",
+        "what": "; ".join(found),
+        "hint": "docs/operations.md tells what to do about each.",
+    }
+    return Outcome(State.FAILED, reached, tuple(found), told)
