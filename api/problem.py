@@ -13,8 +13,12 @@ from api.errors import Busy, QueryRefused
 from api.values import dump
 from etl_procs.errors import Aborted, KeyReused, NoSuchCall, Passing
 from headrace.errors import HeadraceError, NotRunning, Refused
-from migrations.errors import LedgerMismatch
-from migrations.registry import MigrationConflict, MigrationEnded, MigrationUnknown
+from migrations.errors import (
+    LedgerMismatch,
+    MigrationConflict,
+    MigrationEnded,
+    MigrationUnknown,
+)
 
 MEDIA_TYPE = "application/problem+json"
 JSON = "application/json"

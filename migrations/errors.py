@@ -1,4 +1,4 @@
-"""What can go wrong between the core and a warehouse.
+"""What can go wrong between the core and a warehouse, and with a migration that is asked for.
 
 HeadraceError
 ├── NotRunning
@@ -9,6 +9,9 @@ HeadraceError
 ├── DefinitionError
 │   └── Drift           the warehouse's tables are not those that the dataflow defines
 └── Refused
+    ├── MigrationConflict   the id is that of another migration
+    ├── MigrationUnknown    there is no migration of that id
+    ├── MigrationEnded      the migration has ended
     ├── NotFed          the core does not keep batches for that warehouse
     └── LedgerMismatch  the warehouse's ledger does not continue from this core
         └── Gap         the core has forgotten batches that the warehouse lacks
@@ -57,6 +60,18 @@ class Gap(LedgerMismatch):
 
 class Unfilled(Gap):
     """The warehouse lacks what tables held before they were routed to it."""
+
+
+class MigrationConflict(Refused):
+    """The id is that of another migration."""
+
+
+class MigrationUnknown(Refused):
+    """There is no migration of this id."""
+
+
+class MigrationEnded(Refused):
+    """The migration has ended."""
 
 
 @contextmanager

@@ -22,12 +22,12 @@ from headrace.config import Config
 from headrace.crash import CrashPoints
 from headrace.errors import HeadraceError, Refused
 from migrations import audit, layout, ledger, load, warehouse
-from migrations.errors import Away, Cancelled
+from migrations.errors import Away, Cancelled, MigrationEnded
 from migrations.merge import Merging
 from migrations.progress import Progress
 from migrations.push import Push
 from migrations.rebuild import Rebuild, source_of
-from migrations.registry import Asked, Kind, Migration, MigrationEnded, Outcome, Registry, State
+from migrations.registry import Asked, Kind, Migration, Outcome, Registry, State
 from migrations.warehouse import Connection, Warehouse
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.clock import Clock
-from headrace.errors import Refused
+from migrations.errors import MigrationConflict, MigrationUnknown
 
 BUSY_TIMEOUT_MS = 10_000
 
@@ -73,18 +73,6 @@ WHERE ended_at IS NOT NULL
 
 KEPT = 100_000
 """So many are known by their id, at most: some weeks of a migration every half a minute."""
-
-
-class MigrationConflict(Refused):
-    """The id is that of another migration."""
-
-
-class MigrationUnknown(Refused):
-    """There is no migration of this id."""
-
-
-class MigrationEnded(Refused):
-    """The migration has ended."""
 
 
 class Kind(Enum):
