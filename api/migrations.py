@@ -1,6 +1,6 @@
 """Migrations: asked for under an id of the caller's choice, looked at, and cancelled."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from api.values import dump
 from migrations.jobs import Jobs
 from migrations.places import Places
 from migrations.registry import Asked, Idle, Kind, Migration, Registry, State
+from migrations.warehouse import DEFAULT
 
 AT_ONCE, WAITING_MAX = 4, 64
 """Requests, not migrations: they only look at the registry."""
@@ -51,7 +52,7 @@ class MigrationIn(BaseModel):
         "audit: hold the warehouse against its definition, ledger and cores; rebuild: replace its "
         "tables by those of another warehouse."
     )
-    warehouse: str = Field("default", description="The warehouse, by its name.")
+    warehouse: str = Field(DEFAULT, description="The warehouse, by its name.")
     dataflows: list[str] | None = Field(None, description="Which dataflows; without it, all.")
     idle: IdleIn | None = Field(None, description="Wait until the warehouse is idle.")
     source: str = Field("", description="Of a rebuild: the warehouse that is copied.")
@@ -209,27 +210,16 @@ def router(moved: Moved) -> APIRouter:
 
 def document(migration: Migration) -> dict[str, Any]:
     """Write a migration as it is told."""
-    asked = migration.asked
-    idle = asked.idle
     return {
         "id": migration.id,
-        "kind": asked.kind.value,
-        "warehouse": asked.warehouse,
-        "dataflows": None if asked.dataflows is None else list(asked.dataflows),
-        "idle": None
-        if idle is None
-        else {
-            "query_s_max": idle.query_s_max,
-            "active_max": idle.active_max,
-            "deadline_s": idle.deadline_s,
-        },
-        "source": asked.source,
+        **asdict(migration.asked),
+        "kind": migration.asked.kind.value,
         "state": migration.state.value,
         "stage": migration.stage,
         "rows": migration.rows,
         "bytes": migration.size,
-        "reached": dict(migration.reached),
-        "findings": list(migration.findings),
+        "reached": migration.reached,
+        "findings": migration.findings,
         "error": migration.error,
         "created_at": migration.created_at,
         "started_at": migration.started_at,
@@ -238,4 +228,4 @@ def document(migration: Migration) -> dict[str, Any]:
 
 
 def _warehouses(places: Places) -> bytes:
-    return dump({"warehouses": [each.document() for each in places.look()]})
+    return dump({"warehouses": [asdict(each) for each in places.look()]})

@@ -1,9 +1,8 @@
 """The places: how far each warehouse has come, looked up in its ledger and in the cores."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from etl_procs.dataflow import Dataflow
 from etl_procs.reader import Reader
@@ -32,10 +31,6 @@ class Found:
     name: str
     state: str
     dataflows: tuple[Standing, ...]
-
-    def document(self) -> dict[str, Any]:
-        """Write it as it is told."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,9 +104,9 @@ class State(Enum):
 class Idle:
     """When a warehouse is idle, and until when that is waited for."""
 
-    query_s_max: float = 60.0
-    active_max: int = 4
-    deadline_s: float = 900.0
+    query_s_max: float
+    active_max: int
+    deadline_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING
 
 from headrace.cli import addresses
@@ -68,12 +69,12 @@ def _status(context: Context, flows: "list[Dataflow]") -> int:
     places = [p for p in warehouses(config) if context.arguments.name in ("", p.name)]
     found = Places(places, {flow.name: flow for flow in flows}, core_paths(config.home)).look()
     if context.arguments.json:
-        print(json.dumps([each.document() for each in found]))
+        print(json.dumps([asdict(each) for each in found]))
         return Exit.OK
     rows = [
-        (each.name, each.state, *(_shown(value) for value in standing.values()))
+        (each.name, each.state, *map(_shown, astuple(standing)))
         for each in found
-        for standing in each.document()["dataflows"]
+        for standing in each.dataflows
     ]
     print("\n".join(laid_out(HEAD, rows, right=[3, 4, 5, 6])))
     return Exit.OK
