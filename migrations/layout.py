@@ -4,7 +4,7 @@ It has a version, which the warehouse itself tells. An older one is brought over
 so: `headrace warehouse upgrade`. What is made is never taken away.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import LiteralString
 
@@ -91,7 +91,6 @@ class Relation:
     columns: Columns
     made_by: tuple[sql.SQL, ...]
     key: str | None = None
-    table: sa.Table | None = None
 
     @property
     def place(self) -> dict[str, str]:
@@ -120,20 +119,18 @@ def prepare(connection: Connection, place: Warehouse, dataflow: Dataflow) -> Non
         for kinds in (TABLE_KINDS, VIEW_KINDS):
             wanted = [r for outlet in outlets for r in relations(outlet) if r.kinds is kinds]
             _make(connection, wanted)
-            _check(connection, dataflow, wanted)
+            _refuse(dataflow, [line for each in wanted for line in _drift(connection, each)])
 
 
 def require(connection: Connection, place: Warehouse, dataflow: Dataflow) -> None:
     """Refuse a layout that is not as it is defined; change nothing."""
     with translated(f"checking the tables of {dataflow.name}"), connection.transaction():
         _check_version(connection)
-        wanted = [each for outlet in place.outlets(dataflow) for each in relations(outlet)]
-        _check(connection, dataflow, wanted)
+        _refuse(dataflow, drift(connection, place.outlets(dataflow)))
 
 
-def _check(connection: Connection, dataflow: Dataflow, wanted: Iterable[Relation]) -> None:
+def _refuse(dataflow: Dataflow, found: Collection[str]) -> None:
     """Refuse what is not as the dataflow defines it, naming each column."""
-    found = [line for relation in wanted for line in _drift(connection, relation)]
     if found:
         raise Drift(
             f"the warehouse's tables are not those of dataflow {dataflow.name}: "
@@ -177,10 +174,8 @@ def relations(outlet: Outlet) -> tuple[Relation, Relation, Relation]:
     shown = {name: _type(main.c[name]) for name in outlet.columns.names}
     live = Relation(outlet.dataflow, outlet.name, VIEW_KINDS, shown, (tables.view(outlet),))
     return (
-        Relation(str(main.schema), main.name, TABLE_KINDS, _defined(main), of_main, key, main),
-        Relation(
-            str(delta.schema), delta.name, TABLE_KINDS, _defined(delta), of_delta, None, delta
-        ),
+        Relation(str(main.schema), main.name, TABLE_KINDS, _defined(main), of_main, key),
+        Relation(str(delta.schema), delta.name, TABLE_KINDS, _defined(delta), of_delta),
         live,
     )
 
@@ -272,11 +267,11 @@ def _add_columns(connection: Connection, outlets: Iterable[Outlet]) -> list[str]
     done = []
     for outlet in outlets:
         main, delta, live = relations(outlet)
-        for relation in (main, delta):
+        for relation, table in ((main, tables.main(outlet)), (delta, tables.delta(outlet))):
             there = _there(connection, relation)
             for name in relation.columns:
-                if there and name not in there and relation.table is not None:
-                    connection.execute(tables.added(relation.table, name))
+                if there and name not in there:
+                    connection.execute(tables.added(table, name))
                     done.append(f"{relation.of} has the column {name} now")
         if done and _kind(connection, live) in VIEW_KINDS:
             # In the order of the columns that it shows: new ones come last.
