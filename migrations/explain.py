@@ -66,8 +66,8 @@ def sized(size: float) -> str:
 
 
 def _main(outlet: Outlet) -> str:
-    return f"{tables.main(outlet).schema}.{outlet.name}"
+    return tables.main(outlet).fullname
 
 
 def _delta(outlet: Outlet) -> str:
-    return f"{tables.delta(outlet).schema}.{outlet.name}"
+    return tables.delta(outlet).fullname

@@ -19,7 +19,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.origin import Origin
 from etl_procs.reader import Snapshot
 from headrace.crash import CrashPoints, Point
-from migrations import ledger
+from migrations import ledger, tables
 from migrations.errors import Gap, LedgerMismatch, NotFed, Unfilled, translated
 from migrations.plan import Confirm, Copy, Plan, Step
 from migrations.progress import Progress
@@ -126,8 +126,8 @@ def check_continues(
 ) -> None:
     """Refuse to move rows into a warehouse whose ledger does not continue from this core."""
     anew = (
-        f"or, to fill it anew, DROP SCHEMA {dataflow}, {dataflow}_main, {dataflow}_delta CASCADE "
-        f"there and DELETE its rows from headrace.ledger and headrace.merged."
+        f"or, to fill it anew, DROP SCHEMA {', '.join(tables.schemas(dataflow))} CASCADE "
+        "there and DELETE its rows from headrace.ledger and headrace.merged."
     )
     if not arrived.fed_by(snapshot.core_id):
         raise LedgerMismatch(
