@@ -54,13 +54,7 @@ class Place:
 
     def warehouse(self, name: str) -> Warehouse:
         """Find a warehouse."""
-        for known in self.warehouses:
-            if known.name == name:
-                return known
-        raise Refused(
-            f"there is no warehouse {name!r}",
-            hint=f"There are: {', '.join(known.name for known in self.warehouses)}.",
-        )
+        return warehouse.named(self.warehouses, name)
 
     def flows(self, asked: Asked) -> list[Dataflow]:
         """Find the dataflows that are meant."""

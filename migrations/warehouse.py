@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
 from headrace.config import Config
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, Refused
 from migrations.errors import translated
 
 Connection = psycopg.Connection[tuple[object, ...]]
@@ -55,6 +55,14 @@ def warehouses(config: Config) -> tuple[Warehouse, ...]:
     first = Warehouse(DEFAULT, config.warehouse.url, tuple(config.warehouse.tables.split()))
     others = config.warehouses.items()
     return (first, *(Warehouse(name, of.url, tuple(of.tables.split())) for name, of in others))
+
+
+def named(places: Iterable[Warehouse], name: str) -> Warehouse:
+    """Find a warehouse by its name."""
+    known = {place.name: place for place in places}
+    if name not in known:
+        raise Refused(f"there is no warehouse {name!r}", hint=f"There are: {', '.join(known)}.")
+    return known[name]
 
 
 def check_routes(config: Config, dataflows: Iterable[Dataflow]) -> None:

@@ -110,6 +110,22 @@ def test_the_tables_are_made_checked_and_upgraded(tmp_path: Path, warehouse_url:
     assert run("check").returncode == Exit.OK
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("warehouse", "check", "x"),
+        ("warehouse", "status", "x"),
+        ("migrate", "plan", "--warehouse", "x"),
+    ],
+)
+def test_a_warehouse_that_is_not_configured_is_refused(
+    tmp_path: Path, warehouse_url: str, words: tuple[str, ...]
+) -> None:
+    done = headrace(*words, *FLOW, home=tmp_path, HEADRACE_WAREHOUSE_URL=warehouse_url)
+    assert done.returncode == Exit.REFUSED, done
+    assert "there is no warehouse 'x'" in done.stderr
+
+
 def test_the_migrator_writes_and_a_reader_reads_what_is_its_own_and_nothing_else(
     store: shop.Shop, warehouse_url: str
 ) -> None:

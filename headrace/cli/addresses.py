@@ -1,6 +1,7 @@
 """Where the parts are: as configured, or as the stack that runs in this data folder says."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headrace.cli import parts
 from headrace.config import Broker, Config
@@ -8,6 +9,9 @@ from headrace.errors import NotRunning
 from headrace.local import postgres, state
 from headrace.local.home import Home
 from headrace.local.part import reachable
+
+if TYPE_CHECKING:
+    from migrations.warehouse import Warehouse
 
 
 def broker(config: Config) -> Broker:
@@ -30,6 +34,15 @@ def warehouse(config: Config) -> Config:
     port = _running(config, parts.POSTGRES, "warehouse.url").rpartition(":")[2]
     there = replace(config.warehouse, url=postgres.url(config, int(port)))
     return replace(config, warehouse=there)
+
+
+def warehouses(config: Config, name: str = "") -> "tuple[Warehouse, ...]":
+    """Give the warehouses that are configured, or the one of this name."""
+    # Here, because every other command would pay for importing PostgreSQL's library.
+    from migrations import warehouse as of
+
+    found = of.warehouses(warehouse(config))
+    return (of.named(found, name),) if name else found
 
 
 def _running(config: Config, part: str, key: str) -> str:

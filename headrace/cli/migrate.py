@@ -52,11 +52,9 @@ def _plan(context: Context) -> int:
     from migrations import explain, ledger, push, warehouse
     from migrations.errors import translated
 
-    config = addresses.warehouse(context.config)
+    config = context.config
     dataflows = loader.load(config.flows)
-    for place in warehouse.warehouses(config):
-        if context.arguments.warehouse not in ("", place.name):
-            continue
+    for place in addresses.warehouses(config, context.arguments.warehouse):
         print(f"warehouse {place.name}")
         with (
             translated("planning"),

@@ -54,19 +54,17 @@ def _each(
 ) -> "Iterator[tuple[Connection, Warehouse, Dataflow]]":
     from migrations import warehouse
 
-    for place in warehouse.warehouses(addresses.warehouse(context.config)):
-        if context.arguments.name in ("", place.name):
-            with warehouse.connect(place.url, application="headrace warehouse") as connection:
-                yield from ((connection, place, flow) for flow in flows if place.outlets(flow))
+    for place in addresses.warehouses(context.config, context.arguments.name):
+        with warehouse.connect(place.url, application="headrace warehouse") as connection:
+            yield from ((connection, place, flow) for flow in flows if place.outlets(flow))
 
 
 def _status(context: Context, flows: "list[Dataflow]") -> int:
     from etl_procs.core import core_paths
     from migrations.places import Places
-    from migrations.warehouse import warehouses
 
-    config = addresses.warehouse(context.config)
-    places = [p for p in warehouses(config) if context.arguments.name in ("", p.name)]
+    config = context.config
+    places = addresses.warehouses(config, context.arguments.name)
     found = Places(places, {flow.name: flow for flow in flows}, core_paths(config.home)).look()
     if context.arguments.json:
         print(json.dumps([asdict(each) for each in found]))
