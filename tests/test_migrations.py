@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import shop
 from moving import api_over, jobs_on
 from serving import Client, assert_problem
 from waiting import until
 
+from api.migrations import FlowOut, MigrationOut, WarehouseOut
 from headrace.clock import SystemClock
-from migrations import layout, ledger, load, warehouse
+from migrations import ledger, load, warehouse
 from migrations.registry import Asked, Kind, Outcome, Registry, State
 from migrations.warehouse import DEFAULT, Connection, Warehouse
 
@@ -52,6 +52,7 @@ def test_a_migration_that_is_asked_for_twice_is_one_and_another_one_of_its_id_is
         assert (done["state"], done["reached"], done["rows"]) == ("succeeded", {"shop": 1}, 2)
         assert done["bytes"] > 0
         assert done["error"] is None
+        assert done.keys() == MigrationOut.model_fields.keys()
         store.sell((2, 1.0, "b"))
         again = client.send("PUT", "/v1/migrations/night:2026-11-19", json.dumps(PULL))
         assert (again.status, again.document) == (200, done)
@@ -223,6 +224,8 @@ def test_warehouses_are_told_with_how_far_they_have_come(
     with api_over(store, warehouse_url, gone) as client:
         here, away = client.send("GET", "/v1/warehouses").document["warehouses"]
     (told,) = here["dataflows"]
+    assert here.keys() == WarehouseOut.model_fields.keys()
+    assert told.keys() == FlowOut.model_fields.keys()
     assert (here["name"], here["state"]) == ("default", "ok")
     assert told.pop("moved_at")
     assert told == {"name": "shop", "committed": 3, "arrived": 2, "merged": 1, "waiting_rows": 1}
@@ -240,10 +243,3 @@ def test_the_registry_outlives_its_process_and_an_end_is_an_end(tmp_path: Path) 
     assert not again.end("a", Outcome(State.SUCCEEDED))
     assert again.find("a").state is State.CANCELLED
     assert again.open() == []
-
-
-@pytest.fixture
-def connection(warehouse_url: str) -> Iterator[Connection]:
-    with warehouse.connect(warehouse_url, application="headrace test") as opened:
-        layout.prepare(opened, shop.HERE, shop.flow)
-        yield opened
