@@ -233,7 +233,8 @@ class Loaded:
 
 KEYS: dict[str, Key] = {key.name: key for key in keys_of(Config)}
 OF_ANOTHER: dict[str, Key] = {key.name: key for key in keys_of(Another)}
-NAMED = re.compile(rf"warehouses[._]([a-z][a-z0-9_]*)[._]({'|'.join(OF_ANOTHER)})")
+NAMED = re.compile(rf"warehouses\.([a-z][a-z0-9_]*)\.({'|'.join(OF_ANOTHER)})")
+NAMED_VARIABLE = re.compile(rf"^warehouses_([a-z][a-z0-9_]*)_({'|'.join(OF_ANOTHER)})$")
 VARIABLES: dict[str, Key] = {key.variable: key for key in KEYS.values()}
 
 
@@ -281,11 +282,7 @@ def load(
             take(name, raw, str(path), from_toml)
     for variable, raw in environment.items():
         if variable.startswith(PREFIX) and variable != FILE_VARIABLE:
-            known = VARIABLES.get(variable)
-            name = known.name if known else variable.removeprefix(PREFIX).lower()
-            if named := NAMED.fullmatch(name):
-                name = f"warehouses.{named[1]}.{named[2]}"
-            take(name, raw, f"environment {variable}", from_text)
+            take(_named_by(variable), raw, f"environment {variable}", from_text)
     for name, raw in (flags or {}).items():
         take(name, raw, f"flag {name}", from_text)
 
@@ -296,8 +293,15 @@ def load(
     values["flows"] = tuple(_absolute(flow, bases["flows"]) for flow in values["flows"])
     for name in (n for n in KEYS if n.endswith("_file")):
         values[name] = values[name] and str(_absolute(Path(values[name]), bases[name]))
-    config = replace(_built(Config, values), warehouses=_others(values))
-    return Loaded(config=config, origins=origins)
+    values["warehouses"] = _others(values)
+    return Loaded(config=_built(Config, values), origins=origins)
+
+
+def _named_by(variable: str) -> str:
+    """Give the name of the key that a variable of the environment sets."""
+    if variable in VARIABLES:
+        return VARIABLES[variable].name
+    return NAMED_VARIABLE.sub(r"warehouses.\1.\2", variable.removeprefix(PREFIX).lower())
 
 
 def _others(values: Mapping[str, Any]) -> dict[str, Another]:
@@ -366,7 +370,6 @@ def _built(section: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
                 else values[prefix + field.name]
             )
             for field in dataclasses.fields(section)
-            if field.name != "warehouses"
         }
     )
 

@@ -70,6 +70,10 @@ def test_a_list_in_the_environment_is_separated_as_paths_are(tmp_path: Path) -> 
         ("api = 3", {}, "there is no key api"),
         ("[api", {}, "is not valid TOML"),
         ("[warehouse]\nurl = 3", {}, r"warehouse\.url is \*\*\*, and must be text"),
+        ("[warehouses.a]\ntables = '*'", {}, r"warehouses\.a has no url, or a name that is taken"),
+        ("[warehouses.default]\nurl = 'postgresql://h/d'", {}, "a name that is taken"),
+        ("[warehouses.a]\nhost = 'h'", {}, r"there is no key warehouses\.a\.host"),
+        ("", {"HEADRACE_WAREHOUSES_A_URL": "mysql://u:s3cret@h/d"}, r"warehouses\.a\.url is not"),
     ],
 )
 def test_errors_name_the_key(
@@ -108,6 +112,27 @@ def test_brokers_and_warehouses_are_named_as_their_clients_do(tmp_path: Path) ->
         tmp_path, broker__bootstrap="a.example:9092,b:1", warehouse__url="postgres://u:p@h/d?x=y"
     )
     assert loaded.config.broker.bootstrap == "a.example:9092,b:1"
+
+
+def test_more_warehouses_have_names_of_their_own_and_children_are_told_of_them(
+    tmp_path: Path,
+) -> None:
+    environment = {
+        "HEADRACE_WAREHOUSES_A_URL": "postgresql://u:s3cret@h/a",
+        "HEADRACE_WAREHOUSES_B_C_TABLES": "shop.*",
+    }
+    flags = {"warehouses.b_c.url": "postgresql://h/c"}
+    loaded = load(tmp_path, "[warehouses.a]\ntables = 'bank.*'", environment, **flags)
+    assert loaded.config.warehouses == {
+        "a": config.Another("postgresql://u:s3cret@h/a", "bank.*"),
+        "b_c": config.Another("postgresql://h/c", "shop.*"),
+    }
+    lines = {key: (value, origin) for key, value, origin in loaded.lines()}
+    origin = "environment HEADRACE_WAREHOUSES_A_URL"
+    assert lines["warehouses.a.url"] == ('"postgresql://u:***@h/a"', origin)
+    assert lines["warehouses.b_c.url"] == ('"postgresql://h/c"', "flag warehouses.b_c.url")
+    child = config.child_environment({"warehouses.b_c.tables": "shop.*"})
+    assert child["HEADRACE_WAREHOUSES_B_C_TABLES"] == "shop.*"
 
 
 def test_an_error_is_one_sentence_a_hint_and_an_exit_code(
