@@ -7,7 +7,7 @@ a while, visibly; then, and for all else, the migration has failed, and says why
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ from migrations.warehouse import Connection, Warehouse
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 4
+AT_ONCE, WAITING_AT_ONCE = 4, 32
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.5, 10.0
 GIVE_UP_S = 300.0
 """So long a migration waits for what may pass by itself."""
@@ -92,26 +92,29 @@ class Jobs:
         self._registry = registry
         self._place = place
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="migration")
+        self._waiting = ThreadPoolExecutor(WAITING_AT_ONCE, thread_name_prefix="until idle")
         self._lock = threading.Lock()
         self._running: dict[str, Progress] = {}
         self._stopping = threading.Event()
 
     def resume(self) -> None:
-        """Go on with what had not ended."""
+        """Go on with what had not ended, and was not to stop."""
+        self._registry.end_stopped()
         for migration in self._registry.open():
-            self._start(migration.id)
+            self._start(migration)
 
     def put(self, id_: str, asked: Asked) -> tuple[Migration, bool]:
         """Take a migration on, unless it is known already; tell whether it is new."""
         self._place.check(asked)
         found, is_new = self._registry.put(id_, asked)
         if is_new:
-            self._start(id_)
+            self._start(found)
         return found, is_new
 
     def cancel(self, id_: str) -> Migration:
         """Have a migration stop; nothing of it is left half-done."""
-        if self._registry.find(id_).state.is_end:
+        self._registry.find(id_)
+        if not self._registry.stop(id_):
             raise MigrationEnded(
                 f"the migration {id_} has ended", hint="What it has done stays done."
             )
@@ -120,7 +123,7 @@ class Jobs:
         if progress is not None:
             progress.cancel()
         else:
-            self._registry.end(id_, Outcome(State.CANCELLED))
+            self._registry.end_stopped()
         return self._registry.find(id_)
 
     def close(self) -> None:
@@ -130,32 +133,47 @@ class Jobs:
             running = list(self._running.values())
         for progress in running:
             progress.cancel()
-        self._threads.shutdown(cancel_futures=True)
+        for threads in (self._waiting, self._threads):
+            threads.shutdown(cancel_futures=True)
 
-    def _start(self, id_: str) -> None:
+    def _start(self, migration: Migration) -> None:
+        id_ = migration.id
         progress = Progress(lambda at: self._registry.tell(id_, at.stage, at.rows, at.size))
         with self._lock:
             self._running[id_] = progress
-        self._threads.submit(self._run, id_, progress)
+        job = Job(self._place, self._registry, migration, progress)
+        self._waiting.submit(self._wait, job)
 
-    def _run(self, id_: str, progress: Progress) -> None:
+    def _wait(self, job: "Job") -> None:
+        """Wait until it may run; who waits keeps no other from running."""
+        if self._ended(job, job.wait_until_idle):
+            self._threads.submit(self._run, job)
+
+    def _run(self, job: "Job") -> None:
+        self._ended(job, job.run)
+
+    def _ended(self, job: "Job", do: Callable[[], Outcome | None]) -> bool:
+        """Do a part of a job, and say how it ended, if it has; tell whether it goes on."""
+        id_ = job.migration.id
+        goes_on = False
         try:
             if self._registry.begin(id_):
-                job = Job(self._place, self._registry, self._registry.find(id_), progress)
-                outcome = self._outcome(job)
+                outcome = self._outcome(job, do)
+                goes_on = outcome is None and not self._stopping.is_set()
                 if outcome is not None:
                     self._registry.end(id_, outcome)
                     log.info("migration %s %s", id_, outcome.state.value)
-        except HeadraceError as error:
-            log.error("migration %s: %s", id_, error.what)
-        finally:
+        except Exception:
+            log.exception("migration %s: the registry does not take how it ended", id_)
+        if not goes_on:
             with self._lock:
                 del self._running[id_]
+        return goes_on
 
-    def _outcome(self, job: "Job") -> Outcome | None:
-        """Run a job to its end; None if it is stopped before."""
+    def _outcome(self, job: "Job", do: Callable[[], Outcome | None]) -> Outcome | None:
+        """Do a part of a job; None if it is stopped, or goes on."""
         try:
-            return job.run()
+            return do()
         except HeadraceError as error:
             if self._stopping.is_set():
                 return None
@@ -185,7 +203,6 @@ class Job:
         """Run it, and whatever may pass by itself, again; tell how it ended."""
         backoff_s, clock = BACKOFF_S_MIN, self.place.clock
         until = clock.monotonic() + self.place.give_up_s
-        self._wait_until_idle()
         while True:
             try:
                 return self._attempt()
@@ -224,7 +241,7 @@ class Job:
         self.progress.interrupted_by(connection.cancel_safe)
         return connection
 
-    def _wait_until_idle(self) -> None:
+    def wait_until_idle(self) -> None:
         """Let others finish, to a deadline: then it is done all the same."""
         idle, clock = self.migration.asked.idle, self.place.clock
         if idle is None:
@@ -250,7 +267,7 @@ class Job:
         return origins
 
     def _pull(self) -> None:
-        goal = self.migration.goal or self._aim()
+        goal = self.registry.find(self.migration.id).goal or self._aim()
         with ExitStack() as opened:
             connection = opened.enter_context(self._connected())
             for flow in self._flows:
@@ -265,7 +282,7 @@ class Job:
                         self.migration.id,
                         self.progress,
                     )
-                    upto = goal[flow.place(partition)]
+                    upto = goal.get(flow.place(partition), 0)  # or it came with a restart
                     while (pushed := push.run(connection, flow, upto)).more:
                         pass
                     self.reached[flow.place(partition)] = pushed.through

@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS migrations (
     warehouse  TEXT NOT NULL,
     asked      TEXT NOT NULL,
     state      TEXT NOT NULL,
+    is_to_stop INTEGER NOT NULL DEFAULT 0,
     stage      TEXT NOT NULL DEFAULT '',
     rows       INTEGER NOT NULL DEFAULT 0,
     bytes      INTEGER NOT NULL DEFAULT 0,
@@ -55,6 +56,13 @@ OPEN = "SELECT * FROM migrations WHERE state IN ('waiting', 'running') ORDER BY 
 BEGIN = """\
 UPDATE migrations SET state = 'running', started_at = coalesce(started_at, :at)
 WHERE id = :id AND state IN ('waiting', 'running')"""
+
+STOP = """\
+UPDATE migrations SET is_to_stop = 1 WHERE id = :id AND state IN ('waiting', 'running')"""
+
+STOPPED = """\
+UPDATE migrations SET state = 'cancelled', ended_at = :at, stage = ''
+WHERE is_to_stop AND state IN ('waiting', 'running')"""
 
 AIM = "UPDATE migrations SET goal = :goal WHERE id = :id"
 
@@ -210,6 +218,14 @@ class Registry:
     def begin(self, id_: str) -> bool:
         """Say that it runs; False if it has ended already."""
         return self._write(BEGIN, id=id_, at=self._now())
+
+    def stop(self, id_: str) -> bool:
+        """Say that it is to stop; False if it has ended already."""
+        return self._write(STOP, id=id_)
+
+    def end_stopped(self) -> None:
+        """End what was to stop, when nothing runs."""
+        self._write(STOPPED, at=self._now())
 
     def aim(self, id_: str, goal: Mapping[str, int]) -> None:
         """Say to which batches it goes."""

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +243,30 @@ def test_the_registry_outlives_its_process_and_an_end_is_an_end(tmp_path: Path) 
     assert not again.end("a", Outcome(State.SUCCEEDED))
     assert again.find("a").state is State.CANCELLED
     assert again.open() == []
+
+
+def test_a_migration_that_was_to_stop_when_the_api_died_does_not_begin_again(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, None))
+    moved = jobs_on(store, Warehouse(DEFAULT, warehouse_url))
+    moved.registry.put("p", Asked(Kind.PULL, DEFAULT))
+    moved.registry.begin("p")
+    assert moved.registry.stop("p")
+    moved.jobs.close()
+    with api_over(store, warehouse_url) as client:
+        assert look(client, "p")["state"] == "cancelled"
+    assert connection.execute("SELECT id FROM shop.sales").fetchall() == []
+
+
+def test_migrations_that_wait_for_a_warehouse_keep_no_other_from_running(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, None))
+    gone = Warehouse("gone", "postgresql://postgres@127.0.0.1:1/postgres")
+    with api_over(store, warehouse_url, gone) as client:
+        for number in range(8):
+            put(client, f"w{number}", kind="pull", warehouse="gone", idle={"deadline_s": 600})
+        put(client, "p", kind="pull")
+        assert ended(client, "p")["state"] == "succeeded"
+        until_told(client, "w7", lambda told: "until the warehouse is idle" in told["stage"])
