@@ -1,10 +1,13 @@
 """The line: for a thread to do something in, of limited length."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
 from api.errors import Busy
+
+T = TypeVar("T")
 
 
 class Line:
@@ -17,7 +20,7 @@ class Line:
         self._waiting_max = waiting_max
         self._inside = 0
 
-    async def run(self, work: Callable[[], bytes]) -> bytes:
+    async def run(self, work: Callable[[], T]) -> T:
         """Do `work` when it is its turn; refuse it when the line is full."""
         if self._inside >= self._at_once + self._waiting_max:
             raise Busy(

@@ -151,15 +151,9 @@ def router(moved: Moved) -> APIRouter:
 
         It runs by itself, and goes on after a restart. GET tells how far it is.
         """
-        statuses: list[HTTPStatus] = []
-
-        def put() -> bytes:
-            found, is_new = jobs.put(id, asked.asked())
-            statuses.append(HTTPStatus.CREATED if is_new else HTTPStatus.OK)
-            return dump(document(found))
-
-        body = await line.run(put)
-        return Response(body, statuses[0], media_type=JSON)
+        found, is_new = await line.run(partial(jobs.put, id, asked.asked()))
+        status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
+        return Response(dump(document(found)), status, media_type=JSON)
 
     @made.get(
         "/migrations/{id}", response_model=MigrationOut, responses=problems(401, 404, 422, 503)
