@@ -35,7 +35,7 @@ def explained(stage: Stage) -> str:
     match stage:
         case Copy(outlet, partition, after, through, rows, size):
             batches = f"batches {after + 1} to {through} of partition {partition}"
-            return f"copy {rows:,} rows ({sized(size)}) of {batches} into {_delta(outlet)}"
+            return f"copy {rows:,} rows ({_sized(size)}) of {batches} into {_delta(outlet)}"
         case Step((dataflow, partition), arrived, through, _):
             return f"step the ledger of {dataflow}[{partition}] from {arrived.batch} to {through}"
         case Confirm((dataflow, partition), _, through):
@@ -56,7 +56,7 @@ def explained(stage: Stage) -> str:
             return f"say in the ledger that {dataflow}[{partition}] is at batch {arrived.batch}"
 
 
-def sized(size: float) -> str:
+def _sized(size: float) -> str:
     """Write a number of bytes."""
     for unit in UNITS[:-1]:
         if size < 1024:

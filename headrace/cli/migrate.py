@@ -14,8 +14,8 @@ from headrace.cli.command import Command, Context
 from headrace.cli.table import laid_out
 from headrace.errors import ConfigError, Exit, HeadraceError
 
-KINDS = {"push": "pull", "pull": "pull", "merge": "merge", "retention": "retention"}
-KINDS |= {"audit": "audit", "rebuild": "rebuild"}
+ASKED = ("pull", "merge", "retention", "audit", "rebuild")
+KINDS = {"push": "pull", **{kind: kind for kind in ASKED}}
 """What is asked for, by the word; a push at once is a pull."""
 OF_ONE = ("show", "cancel")
 ACTIONS = ("plan", *KINDS, "list", *OF_ONE)
