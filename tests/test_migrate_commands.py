@@ -12,6 +12,7 @@ import pytest
 import shop
 from serving import KEY
 from test_api_commands import FLOW, api_process, headrace
+from waiting import until
 
 from etl_procs.dataflow import Dataflow
 from headrace.errors import DefinitionError, Exit
@@ -65,6 +66,28 @@ def test_what_is_planned_is_done_when_it_is_asked_for(
         assert "shop" in headrace("warehouse", "status", *FLOW, home=store.home, **where).stdout
 
 
+def test_what_is_not_waited_for_can_be_looked_at_and_cancelled(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, None))
+    with commands(store, warehouse_url) as where, connection.transaction():
+        connection.execute("SELECT FROM headrace.ledger FOR UPDATE")
+
+        def run(*words: str) -> dict[str, object]:
+            told = headrace("migrate", *words, "--json", home=store.home, **where)
+            assert told.returncode == Exit.OK, told
+            found: dict[str, object] = json.loads(told.stdout)
+            return found
+
+        asked = run("pull", "--id", "p", "--idle-for", "0", "--dataflow", "shop", "--no-wait")
+        assert asked["state"] in ("waiting", "running")
+        assert asked["idle"] == {"query_s_max": 60.0, "active_max": 4, "deadline_s": 0.0}
+        run("audit", "--no-wait", "--id", "a")
+        assert run("list", "-n", "1")["id"] == "a"
+        run("cancel", "p")
+        until(lambda: run("show", "p")["state"] == "cancelled", 30, lambda: str(run("show", "p")))
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -75,6 +98,7 @@ def test_what_is_planned_is_done_when_it_is_asked_for(
         (("pull", "--warehouse", "x"), Exit.REFUSED, "there is no warehouse 'x'"),
         (("pull", "--dataflow", "x"), Exit.REFUSED, "there is no dataflow x"),
         (("rebuild",), Exit.FAILED, "no other warehouse has all of its tables"),
+        (("rebuild", "--source", "x"), Exit.REFUSED, "there is no warehouse 'x'"),
         (("list", "--state", "x"), Exit.REFUSED, "state"),
     ],
 )
