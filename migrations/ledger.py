@@ -65,7 +65,7 @@ SET core = %(core)s, batch = %(through)s, rows = rows + %(rows)s, tables = %(tab
 WHERE dataflow = %(dataflow)s AND partition = %(partition)s AND batch = %(after)s
     AND (core IS NULL OR core = %(core)s)"""
 
-COPY: LiteralString = """\
+ADOPT: LiteralString = """\
 UPDATE headrace.ledger
 SET core = %(core)s, batch = %(batch)s, rows = %(rows)s, tables = %(tables)s,
     moved_at = now(), migration = %(migration)s
@@ -179,12 +179,12 @@ def move(
     assert moved.rowcount == 1, "the row is locked: nobody else can have moved it"
 
 
-def copy(
+def adopt(
     connection: psycopg.Connection[Any], place: Place, arrived: Migrated, *, migration: str
 ) -> None:
     """Say of a partition what another warehouse's ledger says, whose rows were copied."""
     connection.execute(
-        COPY,
+        ADOPT,
         {
             **_of(place),
             "core": arrived.core,
@@ -194,7 +194,6 @@ def copy(
             "migration": migration,
         },
     )
-    merge(connection, place[0], migration=migration)
 
 
 def merge(connection: psycopg.Connection[Any], dataflow: str, *, migration: str) -> None:

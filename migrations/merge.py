@@ -43,8 +43,7 @@ class Merging:
     def run(self, connection: Connection, dataflow: Dataflow) -> int:
         """Merge what has arrived of a dataflow; tell how many rows of main that changed."""
         outlets = self.warehouse.outlets(dataflow)
-        if not outlets:
-            return 0
+        assert outlets, "nobody merges what a warehouse does not take"
         runner = Runner(connection, self.crash, self.migration, self.progress)
         with translated(f"merging {dataflow.name} in {self.warehouse.name}"):
             connection.isolation_level = IsolationLevel.REPEATABLE_READ

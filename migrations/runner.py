@@ -121,7 +121,7 @@ class Runner:
             case Refill(outlet):
                 self._refill(outlet)
             case Adopt(place, arrived):
-                ledger.copy(connection, place, arrived, migration=self.migration)
+                ledger.adopt(connection, place, arrived, migration=self.migration)
 
     def _copy(self, stage: Copy) -> None:
         assert self.snapshot is not None
