@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import shop
 from moving import api_over, jobs_on
 from serving import Client, assert_problem
@@ -14,7 +15,8 @@ from waiting import until
 from api.migrations import FlowOut, MigrationOut, WarehouseOut
 from headrace.clock import SystemClock
 from migrations import ledger, load, warehouse
-from migrations.registry import Asked, Kind, Outcome, Registry, State
+from migrations.load import Load
+from migrations.registry import Asked, Idle, Kind, Outcome, Registry, State
 from migrations.warehouse import DEFAULT, Connection, Warehouse
 
 PULL = {"kind": "pull"}
@@ -270,3 +272,32 @@ def test_migrations_that_wait_for_a_warehouse_keep_no_other_from_running(
         put(client, "p", kind="pull")
         assert ended(client, "p")["state"] == "succeeded"
         until_told(client, "w7", lambda told: "until the warehouse is idle" in told["stage"])
+
+
+def test_the_registry_tells_those_of_a_warehouse_and_keeps_the_newest_that_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("migrations.registry.KEPT", 2)
+    registry = Registry(tmp_path / "m.db", SystemClock())
+    for id_, place in [("a", "here"), ("b", "there"), ("c", "here"), ("d", "there")]:
+        registry.put(id_, Asked(Kind.PULL, place))
+        if id_ != "a":
+            registry.end(id_, Outcome(State.SUCCEEDED))
+
+    def known(place: str) -> list[str]:
+        return [m.id for m in registry.chosen(state="", kind="", warehouse=place, most=9)]
+
+    assert known("") == ["d", "c", "a"]
+    assert known("here") == ["c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (Load(4, 60.0), ""),
+        (Load(5, 0.0), "5 sessions are at work there"),
+        (Load(1, 61.0), "a query has run for 61 s there"),
+    ],
+)
+def test_a_warehouse_is_idle_up_to_a_number_of_sessions_and_a_time(found: Load, why: str) -> None:
+    assert found.holds_back(Idle(query_s_max=60.0, active_max=4, deadline_s=1.0)) == why
