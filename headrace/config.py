@@ -235,7 +235,7 @@ KEYS: dict[str, Key] = {key.name: key for key in keys_of(Config)}
 OF_ANOTHER: dict[str, Key] = {key.name: key for key in keys_of(Another)}
 NAMED = re.compile(rf"warehouses\.([a-z][a-z0-9_]*)\.({'|'.join(OF_ANOTHER)})")
 NAMED_VARIABLE = re.compile(rf"^warehouses_([a-z][a-z0-9_]*)_({'|'.join(OF_ANOTHER)})$")
-VARIABLES: dict[str, Key] = {key.variable: key for key in KEYS.values()}
+VARIABLES = {key.variable: key.name for key in KEYS.values()}
 
 
 def find_key(name: str) -> Key | None:
@@ -299,9 +299,8 @@ def load(
 
 def _named_by(variable: str) -> str:
     """Give the name of the key that a variable of the environment sets."""
-    if variable in VARIABLES:
-        return VARIABLES[variable].name
-    return NAMED_VARIABLE.sub(r"warehouses.\1.\2", variable.removeprefix(PREFIX).lower())
+    own = NAMED_VARIABLE.sub(r"warehouses.\1.\2", variable.removeprefix(PREFIX).lower())
+    return VARIABLES.get(variable, own)
 
 
 def _others(values: Mapping[str, Any]) -> dict[str, Another]:
