@@ -1,14 +1,16 @@
-"""Ours beside the peers: a core that has staged the changes, and the push that moves them.
+"""Ours beside the peers: a core that has staged the changes; the push, and the merge.
 
     python -m bench.migrate_ours ORIGIN URL CRASH_AT
 
-is one that pushes into tables that are there, and kills itself with SIGKILL at a crash point.
+is one that pushes and merges into tables that are there, and kills itself with SIGKILL at a crash
+point.
 """
 
 import sys
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,14 +25,20 @@ from etl_procs import Dataflow, Transaction, by_count
 from etl_procs.origin import Origin
 from headrace import config
 from headrace.crash import CrashPoints, Point
-from migrations import warehouse
+from migrations import layout, tables, warehouse
+from migrations.merge import Merging
 from migrations.push import Push
+from migrations.warehouse import DEFAULT, Connection, Warehouse
 
 GONE = "gone"
-POINTS = (Point.PUSH_COPY_AFTER, Point.PUSH_COMMIT_BEFORE, Point.PUSH_COMMIT_AFTER)
+POINTS = tuple(point for point in Point if point.value.startswith(("push.", "merge.")))
 """Where it is killed, in each run at one of them."""
+WORST = (Point.PUSH_COMMIT_AFTER, Point.MERGE_COMMIT_AFTER)
+"""Where PostgreSQL has committed, and nobody knows it yet."""
 HARMED_BATCHES = 10
 """So few go in a push that is killed, that there are many of them."""
+
+HERE = Warehouse(DEFAULT, "")
 
 changed, harmed = Dataflow("changed"), Dataflow("harmed")
 INPUT = f"{COLUMNS}, {GONE} INTEGER NOT NULL"
@@ -40,6 +48,28 @@ kept = changed.outlet(migrate_state.KEPT, COLUMNS, key="id")
 harmed_kept = harmed.outlet(migrate_state.KEPT, COLUMNS, key="id")
 harmed_history = harmed.outlet(migrate_state.HISTORY, COLUMNS)
 NO_ROW = next(ingest_data.trades(1))
+
+
+class Moving(NamedTuple):
+    """A core, and the warehouse that it is pushed into and merged in."""
+
+    connection: Connection
+    origin: Origin
+    crash: CrashPoints
+
+    def push(self, flow: Dataflow) -> None:
+        """Push all that is staged."""
+        while self.push_once(flow, config.Push().batches_max):
+            pass
+
+    def push_once(self, flow: Dataflow, batches_max: int) -> bool:
+        """Push so many batches; tell whether there are more."""
+        pushing = Push(0, HERE, self.origin, self.crash, batches_max)
+        return pushing.run(self.connection, flow).more
+
+    def merge(self, flow: Dataflow) -> None:
+        """Merge what has arrived."""
+        Merging(HERE, self.crash).run(self.connection, flow)
 
 
 @changed.procedure(takes=changes, gives=kept)
@@ -79,37 +109,58 @@ def stage(place: Path, flow: Dataflow, batches: Iterable[Batch]) -> None:
         ours.feed(arrivals(stream, rows))
 
 
-def push(
-    place: Path, url: str, flow: Dataflow, batches_max: int, crash: CrashPoints | None = None
-) -> float:
-    """Push all that a core has staged; tell the seconds."""
+@contextmanager
+def moving(place: Path, url: str, crash: CrashPoints | None = None) -> Iterator[Moving]:
+    """Open a core that a warehouse is fed from."""
     crash = crash or CrashPoints()
     with (
         closing(Origin(place / FILE, config.Core(), crash)) as origin,
         warehouse.connect(url, application="bench") as connection,
     ):
-        pushing = Push(0, origin, crash, batches_max)
-        with timed() as seconds:
-            while pushing.run(connection, flow).more:
-                pass
-    return seconds()
+        yield Moving(connection, origin, crash)
 
 
-def prepare(url: str, flow: Dataflow) -> None:
-    """Make the tables of a dataflow anew."""
-    with warehouse.connect(url, application="bench") as connection:
-        connection.execute(f"DROP SCHEMA IF EXISTS {flow.name} CASCADE")
-        connection.execute("DROP SCHEMA IF EXISTS headrace CASCADE")
-        warehouse.prepare(connection, flow)
+def prepare(url: str, flow: Dataflow, origin: Path) -> None:
+    """Make the tables of a dataflow anew, and have a core keep its batches for them."""
+    with moving(origin, url) as ours:
+        anew(ours.connection, flow)
+        ours.origin.feed(flow.name, [HERE.name])
+
+
+def anew(connection: Connection, flow: Dataflow) -> None:
+    """Make the tables of a dataflow, where nothing is of it or of any other."""
+    for schema in (*tables.schemas(flow.name), "headrace"):
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+    layout.prepare(connection, HERE, flow)
 
 
 def pushed(url: str, origin: Path, place: Path) -> float:
     """Push what was staged once into empty tables; tell the seconds."""
     copy(origin, place)
-    prepare(url, changed)
-    return push(place, url, changed, config.Push().batches_max)
+    prepare(url, changed, place)
+    with moving(place, url) as ours, timed() as seconds:
+        ours.push(changed)
+    return seconds()
+
+
+def pushed_and_merged(url: str, origin: Path, place: Path) -> float:
+    """Push it, and merge it into main; tell the seconds."""
+    copy(origin, place)
+    prepare(url, changed, place)
+    with moving(place, url) as ours, timed() as seconds:
+        ours.push(changed)
+        ours.merge(changed)
+    return seconds()
+
+
+def end(place: Path, url: str, at: str = "") -> None:
+    """Push a little and merge it, again and again, until all is merged; or die at a crash point."""
+    with moving(place, url, CrashPoints(at)) as ours:
+        more = True
+        while more:
+            more = ours.push_once(harmed, HARMED_BATCHES)
+            ours.merge(harmed)
 
 
 if __name__ == "__main__":
-    staged_in, into, at = sys.argv[1:]
-    push(Path(staged_in), into, harmed, HARMED_BATCHES, CrashPoints(at))
+    end(Path(sys.argv[1]), *sys.argv[2:])
