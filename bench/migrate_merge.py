@@ -98,7 +98,12 @@ ORDERS: Mapping[str, LiteralString] = {"sorted": LATEST, "hashed": LATEST_HASHED
 """How the last operation of each key is found, which decides the order in which main is changed."""
 EMPTIED: Mapping[str, LiteralString] = {"truncate": "TRUNCATE delta", "delete": "DELETE FROM delta"}
 
-SUM: LiteralString = "SELECT count(*), sum(hashtextextended(main::text, 0)::numeric) FROM main"
+SUM: LiteralString = """\
+SELECT count(*), sum(hashtextextended(main::text, 0)::numeric) FROM {table} AS main"""
+COPY: LiteralString = "CREATE DATABASE {name} TEMPLATE {of} STRATEGY FILE_COPY"
+
+BASE, TRIAL = "base", "trial"
+"""The database that every way begins with, and the copy of it."""
 
 
 WORK_MEM = ("4MB", "64MB", "256MB")
@@ -173,26 +178,39 @@ def composed(statement: LiteralString, latest: LiteralString) -> sql.Composed:
 @contextmanager
 def copied(conninfo: str) -> Iterator[Connection]:
     """Connect to a fresh copy of the database, on a disk that has nothing left to do."""
-    with psycopg.connect(conninfo, autocommit=True) as server:
-        server.execute("DROP DATABASE IF EXISTS trial WITH (FORCE)")
-        server.execute("CREATE DATABASE trial TEMPLATE base STRATEGY FILE_COPY")
-        server.execute("CHECKPOINT")
-    with psycopg.connect(make_conninfo(conninfo, dbname="trial"), autocommit=True) as trial:
+    copy(conninfo, BASE, TRIAL)
+    with connected(conninfo, TRIAL) as trial:
         yield trial
+
+
+def copy(conninfo: str, of: str, name: str) -> None:
+    """Copy a database; if one of the name was there it is gone."""
+    new, old = sql.Identifier(name), sql.Identifier(of)
+    with psycopg.connect(conninfo, autocommit=True) as server:
+        server.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(new))
+        server.execute(sql.SQL(COPY).format(name=new, of=old))
+        server.execute("CHECKPOINT")
+
+
+def connected(conninfo: str, name: str) -> Connection:
+    """Connect to a database of the server."""
+    return psycopg.connect(make_conninfo(conninfo, dbname=name), autocommit=True)
 
 
 def make(conninfo: str, size: Sizes) -> None:
     """Make the database that every way begins with."""
     with psycopg.connect(conninfo, autocommit=True) as server:
         server.execute("CREATE DATABASE base")
-    with psycopg.connect(make_conninfo(conninfo, dbname="base"), autocommit=True) as base:
+    with connected(conninfo, BASE) as base:
         migrate_tables.make_main(base, size.main)
         migrate_tables.fill_delta(base, size.main, size.delta)
 
 
-def summed(connection: Connection) -> tuple[object, ...]:
-    """Tell what is in main, in short."""
-    (found,) = connection.execute(SUM).fetchall()
+def summed(
+    connection: Connection, table: sql.Identifier = migrate_tables.MAIN
+) -> tuple[object, ...]:
+    """Tell what is in a table, in short."""
+    (found,) = connection.execute(sql.SQL(SUM).format(table=table)).fetchall()
     return found
 
 

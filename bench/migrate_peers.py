@@ -28,7 +28,7 @@ from bench import (
     migrate_state,
     postgres,
 )
-from bench.harness import Figures, Setup, Trial, in_turns_per
+from bench.harness import Figures, Result, Setup, Trial, in_turns_per
 from bench.ingest_data import PARSED
 from bench.migrate_changes import BATCH, Batch, Change
 from bench.migrate_consumers import READING
@@ -74,6 +74,13 @@ class Peer(NamedTuple):
     """How long it takes."""
     killed: Callable[[Work, str], int]
     """Tells how many starts failed afterwards."""
+
+
+def run(setup: Setup, conninfo: str) -> Result:
+    """Run all of them."""
+    size = sizes(setup)
+    found = peers(setup, conninfo, size)
+    return Result({}, found, {}, settings(size, found))
 
 
 def sizes(setup: Setup) -> Sizes:

@@ -38,7 +38,7 @@ round(random() * 999)::float8 / 100 AS tax,
 (ARRAY['Ada Ito', 'Kurt Lem', 'Emmy Roe', 'Alan Ito'])[1 + floor(random() * 4)] AS broker"""
 
 FILL_MAIN: LiteralString = """\
-INSERT INTO main SELECT n AS id, {values} FROM generate_series(1, {rows}) AS of (n)"""
+INSERT INTO {main} ({columns}) SELECT n AS id, {values} FROM generate_series(1, {rows}) AS of (n)"""
 
 INDEX_MAIN: LiteralString = """\
 ALTER TABLE main ADD PRIMARY KEY (id);
@@ -46,7 +46,7 @@ CREATE INDEX main_customer ON main (customer)"""
 
 # Of ten operations four bring new keys, four replace, two delete. In a batch a key is there once.
 FILL_DELTA: LiteralString = """\
-INSERT INTO delta
+INSERT INTO {delta} ({columns}, _batch, _partition, _deleted)
 SELECT DISTINCT ON (_batch, id)
   id, customer, account, symbol, kind, status, placed, quantity, bid, price, fee, commission, tax,
   broker, _batch, (id % 2)::integer AS _partition, _deleted
@@ -62,6 +62,12 @@ FROM (
 ) AS made
 ORDER BY _batch, id"""
 
+FILL_APPENDED: LiteralString = """\
+INSERT INTO {delta} ({columns}, _batch, _partition)
+SELECT {rows} + n AS id, {values}, n / {per_batch}, n % 2
+FROM generate_series(1, {operations}) AS of (n)"""
+
+MAIN, DELTA = sql.Identifier("main"), sql.Identifier("delta")
 COLUMNS = sql.SQL(", ").join(map(sql.Identifier, NAMES))
 
 
@@ -70,18 +76,36 @@ def make_main(connection: Connection, rows: int) -> None:
     connection.execute(
         sql.SQL(CREATE).format(required=_columns(required=True), columns=_columns(required=False))
     )
-    _seed(connection, ingest_data.SEED)
-    values = sql.SQL(VALUES)
-    connection.execute(sql.SQL(FILL_MAIN).format(values=values, rows=sql.Literal(rows)))
+    fill_main(connection, rows)
     connection.execute(sql.SQL(INDEX_MAIN))
     connection.execute("VACUUM ANALYZE main")
 
 
-def fill_delta(connection: Connection, rows: int, operations: int, seed: int = 0) -> None:
+def fill_main(connection: Connection, rows: int, main: sql.Identifier = MAIN) -> None:
+    """Bring so many rows into main."""
+    _seed(connection, ingest_data.SEED)
+    connection.execute(
+        sql.SQL(FILL_MAIN).format(
+            main=main, columns=COLUMNS, values=sql.SQL(VALUES), rows=sql.Literal(rows)
+        )
+    )
+
+
+def fill_delta(
+    connection: Connection,
+    rows: int,
+    operations: int,
+    seed: int = 0,
+    *,
+    delta: sql.Identifier = DELTA,
+    statement: LiteralString = FILL_DELTA,
+) -> None:
     """Bring so many operations into delta, which is analyzed afterwards."""
     _seed(connection, ingest_data.SEED + seed)
     connection.execute(
-        sql.SQL(FILL_DELTA).format(
+        sql.SQL(statement).format(
+            delta=delta,
+            columns=COLUMNS,
             values=sql.SQL(VALUES),
             rows=sql.Literal(rows),
             operations=sql.Literal(operations),
@@ -90,7 +114,7 @@ def fill_delta(connection: Connection, rows: int, operations: int, seed: int = 0
             per_batch=sql.Literal(OPERATIONS_A_BATCH),
         )
     )
-    connection.execute("VACUUM ANALYZE delta")
+    connection.execute(sql.SQL("VACUUM ANALYZE {}").format(delta))
 
 
 def _seed(connection: Connection, seed: int) -> None:
