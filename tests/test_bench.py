@@ -8,7 +8,20 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from bench import __main__ as command
-from bench import ingest_table, migrate_state, postgres, voter, voter_calls, voter_sql
+from bench import (
+    ingest_table,
+    migrate_changes,
+    migrate_filled,
+    migrate_merge,
+    migrate_merging,
+    migrate_ours,
+    migrate_peers,
+    migrate_state,
+    postgres,
+    voter,
+    voter_calls,
+    voter_sql,
+)
 from bench.harness import DATA, Setup, Times, in_turns
 from bench.ingest_latency import latencies_of, percentile
 from bench.ingest_turns import Pace
@@ -61,6 +74,30 @@ def test_an_experiment_reports_flat_figures_of_ours_and_of_peers(name: str, tmp_
     assert str(tmp_path) not in json.dumps(report)
     assert [path.name for path in (tmp_path / DATA).iterdir()] == [".gitignore"]
     assert name in command.table(report)
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_point_of_a_push_or_a_merge_does_no_harm(
+    tmp_path: Path, peer_postgres: str
+) -> None:
+    harmed = list(migrate_changes.batches(30, migrate_changes.BATCH))
+    work = migrate_peers.Work("", postgres.url(peer_postgres), tmp_path, [], harmed)
+    found = migrate_peers.ours_harmed(work, migrate_ours.POINTS)
+    assert found["reads"] > 0
+    assert all(found[key] == 0 for key in migrate_state.HARM)
+
+
+def test_a_merge_that_leaves_other_rows_is_no_figure(peer_postgres: str, tmp_path: Path) -> None:
+    migrate_filled.make(peer_postgres, 1_000)
+    with migrate_merge.connected(peer_postgres, migrate_merge.BASE) as base:
+        migrate_filled.fill_delta(base, 1_000, 100)
+    merges = migrate_merging.Merges(peer_postgres)
+    assert merges.ours(tmp_path) > 0
+    assert merges.by_hand(tmp_path) > 0
+    with migrate_merge.connected(peer_postgres, migrate_merge.BASE) as base:
+        migrate_filled.fill_delta(base, 1_000, 200)
+    with pytest.raises(AssertionError):
+        merges.ours(tmp_path)
 
 
 def test_the_peers_of_ingest_are_one_table_with_their_harm() -> None:
