@@ -61,10 +61,9 @@ class Push:
                 arrived = ledger.lock(connection, dataflow.name, self.partition)
                 with self.origin.snapshot() as runner.snapshot:
                     committed = runner.snapshot.batch(dataflow.name)
-                    through = min(
-                        committed if upto is None else max(upto, arrived.batch),
-                        arrived.batch + self.batches_max,
-                    )
+                    # A core that has lost what it had when `upto` was decided has less than that.
+                    last = committed if upto is None else min(upto, committed)
+                    through = min(max(last, arrived.batch), arrived.batch + self.batches_max)
                     plan = decide(
                         self.warehouse, dataflow, self.partition, arrived, runner.snapshot, through
                     )
@@ -75,7 +74,6 @@ class Push:
             self.crash.reached(Point.PUSH_COMMIT_AFTER)
         runner.then(plan)
         rows = sum(tally.rows for tally in runner.brought.values())
-        last = committed if upto is None else upto
         return Pushed(arrived.batch, through, rows, more=through < last)
 
 

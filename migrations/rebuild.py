@@ -11,7 +11,7 @@ and from then on it forgets nothing. So pushes go on from there, without a gap o
 first tells the core how far this warehouse is, and it forgets again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from psycopg import IsolationLevel
@@ -23,7 +23,7 @@ from migrations import layout, ledger, merge, warehouse
 from migrations.errors import Gap, LedgerMismatch, translated
 from migrations.plan import Adopt, Plan, Refill, StepMerged
 from migrations.progress import Progress
-from migrations.push import lacks
+from migrations.push import check_continues, lacks
 from migrations.runner import Runner
 from migrations.warehouse import Connection, Warehouse
 
@@ -56,7 +56,9 @@ class Rebuild:
                     ledger.lock(connection, dataflow.name, partition)
                 merge.lock(connection, self.warehouse.outlets(dataflow))
                 with source.transaction():
-                    runner.together(self.decide(dataflow, ledger.read(source, [dataflow.name])))
+                    arrived = ledger.read(source, [dataflow.name])
+                    self._check_continues(dataflow, arrived)
+                    runner.together(self.decide(dataflow, arrived))
                 self.crash.reached(Point.REBUILD_COMMIT_BEFORE)
             self.crash.reached(Point.REBUILD_COMMIT_AFTER)
         return self.progress.rows
@@ -70,6 +72,20 @@ class Rebuild:
                 StepMerged(dataflow.name),
             )
         )
+
+    def _check_continues(
+        self, dataflow: Dataflow, arrived: Mapping[ledger.Place, ledger.Migrated]
+    ) -> None:
+        """Refuse a source from which pushes could not go on: it is behind, or another core's."""
+        for partition, origin in enumerate(self.origins[: dataflow.partitions]):
+            row = arrived.get((dataflow.name, partition))
+            if row is None:
+                raise LedgerMismatch(
+                    f"the warehouse {self.source.name} knows nothing of {dataflow.place(partition)}",
+                    hint="Copy another warehouse: --source NAME.",
+                )
+            with origin.snapshot() as snapshot:
+                check_continues(row, snapshot, dataflow.name, self.source.name)
 
     def _of_ours(self, dataflow: Dataflow, row: ledger.Migrated) -> ledger.Migrated:
         """Leave out what the other warehouse has of tables that this one does not take."""

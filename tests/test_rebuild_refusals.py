@@ -1,0 +1,73 @@
+"""What a rebuild may not copy, and how far a push may go: never beyond what the core has."""
+
+import pytest
+import shop
+from test_routes import check, connected, ids, push, second_url, sell  # noqa: F401 - a fixture
+
+from headrace.clock import SystemClock
+from headrace.crash import CrashPoints
+from migrations import layout, ledger
+from migrations.errors import LedgerMismatch
+from migrations.push import Push
+from migrations.pusher import Limits, Pusher
+from migrations.rebuild import Rebuild
+from migrations.warehouse import DEFAULT, Connection, Warehouse
+
+
+def test_a_push_goes_no_further_than_the_core_has_come(
+    store: shop.Shop, connection: Connection
+) -> None:
+    """A goal outlives its core's last batches: those come again, under the same numbers."""
+    sell(store, 1)
+    pushed = store.a_push().run(connection, shop.flow, upto=5)
+    assert (pushed.through, pushed.more) == (1, False)
+    assert ledger.read(connection, ["shop"])["shop", 0].batch == 1
+    sell(store, 2)
+    store.push(connection)
+    assert ids(connection, "sales") == [1, 2]
+
+
+def test_a_warehouse_that_is_behind_what_the_core_has_is_never_copied(
+    store: shop.Shop,
+    connection: Connection,
+    warehouse_url: str,
+    second_url: str,  # noqa: F811
+) -> None:
+    """It would take the place of rows that are nowhere else."""
+    first, empty = Warehouse(DEFAULT, warehouse_url), Warehouse("second", second_url)
+    sell(store, 1)
+    assert push(store, first, connection) == 1
+    with connected(empty):
+        rebuild = Rebuild(first, empty, [store.origin], CrashPoints())
+        with pytest.raises(LedgerMismatch, match="forgotten what it staged through batch 1"):
+            rebuild.run(connection, shop.flow)
+    check(store, first, connection, 1)
+
+
+def test_a_warehouse_that_no_other_can_fill_ends_its_pusher(
+    store: shop.Shop,
+    connection: Connection,
+    warehouse_url: str,
+    second_url: str,  # noqa: F811
+) -> None:
+    first, second = Warehouse(DEFAULT, warehouse_url), Warehouse("second", second_url)
+    sell(store, 1)
+    push(store, first, connection)
+    connection.execute("DROP SCHEMA shop, shop_main, shop_delta, headrace CASCADE")
+    layout.prepare(connection, first, shop.flow)
+    failed: list[Exception] = []
+    pusher = Pusher(
+        first,
+        [Push(0, first, store.origin, CrashPoints(), 1_000)],
+        [shop.flow],
+        limits=Limits(0.1, 1, 1),
+        clock=SystemClock(),
+        on_failure=failed.append,
+        others=[first, second],
+    )
+    with connected(second):
+        pusher.start()
+        pusher.notify()
+        pusher._thread.join(20)
+        assert pusher.stop(20)
+    assert [type(error).__name__ for error in failed] == ["Gap"]
