@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from etl_procs import evolution, ledger, pending, sources, staging
+from etl_procs import confirmed, evolution, ledger, pending, sources, staging
 from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
 from etl_procs.dead_letters import DeadLetters
@@ -243,6 +243,10 @@ class Core:
                     committed = group.write()
             except TakenDown:
                 self.metrics.rollbacks += 1
+            except StagedFull:
+                self.metrics.rollbacks += 1
+                self._forget()
+                raise
             except Passing:
                 self.metrics.rollbacks += 1
                 raise
@@ -266,6 +270,15 @@ class Core:
                 "warehouse status` tells. Or raise core.staged_mb_max. Until then the dataflows "
                 "wait.",
             )
+
+    def _forget(self) -> None:
+        """Forget what was kept for long enough: while the dataflows stand still nothing is pushed,
+        and nobody else would come to it.
+        """
+        at = self._clock.now().timestamp()
+        with self._store.commit(Write.FORGET) as connection:
+            for name in self._flows:
+                confirmed.forget(connection, name, at=at, keep_s=self._settings.keep_s)
 
     def _replay_waits(self, flow: Flow) -> bool:
         if flow.queue:

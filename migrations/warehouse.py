@@ -27,6 +27,11 @@ TCP_USER_TIMEOUT_MS = 30_000
 LOCK_TIMEOUT_MS = 10_000
 SET_LOCK_TIMEOUT: LiteralString = "SELECT set_config('lock_timeout', %(timeout_ms)s, false)"
 
+# What has been committed the core forgets: it must be on the server's disk.
+SET_DURABLE: LiteralString = """\
+SELECT set_config('synchronous_commit', 'on', false)
+WHERE current_setting('synchronous_commit') = 'off'"""
+
 
 DEFAULT = "default"
 """The name of the one in the section `warehouse`."""
@@ -54,7 +59,16 @@ def warehouses(config: Config) -> tuple[Warehouse, ...]:
     """Give all that are configured; the one of the section `warehouse` is the first."""
     first = Warehouse(DEFAULT, config.warehouse.url, tuple(config.warehouse.tables.split()))
     others = config.warehouses.items()
-    return (first, *(Warehouse(name, of.url, tuple(of.tables.split())) for name, of in others))
+    known = (first, *(Warehouse(name, of.url, tuple(of.tables.split())) for name, of in others))
+    names = {place.url: place.name for place in known}
+    for place in known:
+        if names[place.url] != place.name:
+            raise ConfigError(
+                f"the warehouses {place.name} and {names[place.url]} are one database: it has one "
+                "ledger, and what one of them has moved would be taken for what the other lacks",
+                hint="Give it one name, and both their tables.",
+            )
+    return known
 
 
 def named(places: Iterable[Warehouse], name: str) -> Warehouse:
@@ -92,6 +106,7 @@ def connect(url: str, *, application: str) -> Connection:
             tcp_user_timeout=TCP_USER_TIMEOUT_MS,
         )
         connection.execute(SET_LOCK_TIMEOUT, {"timeout_ms": str(LOCK_TIMEOUT_MS)})
+        connection.execute(SET_DURABLE)
         return connection
 
 
