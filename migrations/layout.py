@@ -264,7 +264,7 @@ def _move_tables(connection: Connection, outlets: Iterable[Outlet]) -> list[str]
 
 
 def _add_columns(connection: Connection, outlets: Iterable[Outlet]) -> list[str]:
-    done = []
+    done: list[str] = []
     for outlet in outlets:
         main, delta, live = relations(outlet)
         for relation, table in ((main, tables.main(outlet)), (delta, tables.delta(outlet))):
@@ -273,9 +273,10 @@ def _add_columns(connection: Connection, outlets: Iterable[Outlet]) -> list[str]
                 if there and name not in there:
                     connection.execute(tables.added(table, name))
                     done.append(f"{relation.of} has the column {name} now")
-        if done and _kind(connection, live) in VIEW_KINDS:
-            # In the order of the columns that it shows: new ones come last.
-            shown = [*_there(connection, live)]
+        # In the order of the columns that live shows: new ones come last. What it shows and is not
+        # defined any more, PostgreSQL takes from no view, and the check will name it.
+        shown = [*_there(connection, live)] if _kind(connection, live) in VIEW_KINDS else []
+        if shown and live.columns.keys() > set(shown):
             connection.execute(tables.view(outlet, shown))
     return done
 
@@ -285,10 +286,11 @@ def _add_indexes(connection: Connection, outlets: Iterable[Outlet]) -> list[str]
     for outlet in outlets:
         main, _, _ = relations(outlet)
         for index in tables.indexes(tables.main(outlet)) if _kind(connection, main) else ():
-            place = {"schema": main.schema, "table": str(index.name)}
+            name = tables.DIALECT.identifier_preparer.format_index(index).strip('"')
+            place = {"schema": main.schema, "table": name}
             if connection.execute(RELATION, place).fetchone() is None:
                 connection.execute(tables.written(sa.schema.CreateIndex(index)))
-                done.append(f"{main.of} has the index {index.name} now")
+                done.append(f"{main.of} has the index {name} now")
     return done
 
 

@@ -102,6 +102,32 @@ def test_an_upgrade_that_cannot_be_is_told_and_changes_nothing(
     assert columns_of(connection, "grown_main") == ["id"]
 
 
+def test_live_comes_to_show_a_column_that_was_added_by_hand(
+    connection: warehouse.Connection,
+) -> None:
+    layout.prepare(connection, HERE, grown("id INTEGER NOT NULL"))
+    for schema in ("grown_main", "grown_delta"):
+        connection.execute(f"ALTER TABLE {schema}.things ADD COLUMN a text".encode())
+    layout.upgrade(connection, HERE, grown("id INTEGER NOT NULL, a TEXT"))
+    assert columns_of(connection, "grown") == ["id", "a"]
+
+
+def test_an_upgrade_leaves_a_column_that_is_gone_and_names_it(
+    connection: warehouse.Connection,
+) -> None:
+    layout.prepare(connection, HERE, grown("id INTEGER NOT NULL, a TEXT"))
+    with pytest.raises(Drift, match=r"grown_main\.things\.a is defined as nothing and is text"):
+        layout.upgrade(connection, HERE, grown("id INTEGER NOT NULL, b TEXT"))
+
+
+def test_an_index_with_a_long_name_is_made_once(connection: warehouse.Connection) -> None:
+    """PostgreSQL's names have 63 bytes at most: it is made under a shorter one."""
+    first, second = "a" * 40, "b" * 40
+    flow = grown(f"{first} INTEGER, {second} INTEGER", indexes=[(first, second)])
+    layout.prepare(connection, HERE, flow)
+    assert layout.upgrade(connection, HERE, flow) == []
+
+
 def test_main_has_the_indexes_that_are_declared_and_delta_has_none(
     connection: warehouse.Connection,
 ) -> None:
