@@ -339,12 +339,13 @@ class Job:
         return found
 
     def _findings(self, connection: Connection, flow: Dataflow) -> list[str]:
+        before = audit.arrived(connection, flow)
         with ExitStack() as opened:
             snapshots = [
                 opened.enter_context(Reader(path).snapshot())
                 for path in self.place.cores[: flow.partitions]
             ]
-            return audit.findings(connection, self._warehouse, flow, snapshots)
+            return audit.findings(connection, self._warehouse, flow, snapshots, before)
 
     def _note(self, connection: Connection, flow: Dataflow) -> None:
         """Take note of how far main is."""

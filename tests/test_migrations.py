@@ -14,7 +14,7 @@ from waiting import until
 
 from api.migrations import FlowOut, MigrationOut, WarehouseOut
 from headrace.clock import SystemClock
-from migrations import ledger, load, warehouse
+from migrations import audit, ledger, load, warehouse
 from migrations.load import Load
 from migrations.registry import Asked, Idle, Kind, Outcome, Registry, State
 from migrations.warehouse import DEFAULT, Connection, Warehouse
@@ -114,6 +114,24 @@ def test_an_audit_names_what_is_wrong(
         "shop.refunds: 1 rows of delta are of batches that have not arrived, or are merged",
         "shop.refunds has 1 rows, and 0 have arrived",
     ]
+
+
+def test_a_push_amid_an_audit_is_no_finding(
+    store: shop.Shop, connection: Connection, warehouse_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.sell((1, 1.0, "a"))
+    store.push(connection)
+    find = audit.findings
+
+    def later(*found: Any) -> list[str]:
+        store.sell((2, 1.0, "b"))
+        store.push(connection)
+        return find(*found)
+
+    monkeypatch.setattr(audit, "findings", later)
+    with api_over(store, warehouse_url) as client:
+        put(client, "look", kind="audit")
+        assert ended(client, "look")["findings"] == []
 
 
 def test_what_cannot_be_meant_is_refused(store: shop.Shop, warehouse_url: str) -> None:
