@@ -81,7 +81,7 @@ class Rebuild:
             row = arrived.get((dataflow.name, partition))
             if row is None:
                 raise LedgerMismatch(
-                    f"the warehouse {self.source.name} knows nothing of {dataflow.place(partition)}",
+                    f"the warehouse {self.source.name} has no {dataflow.place(partition)}",
                     hint="Copy another warehouse: --source NAME.",
                 )
             with origin.snapshot() as snapshot:

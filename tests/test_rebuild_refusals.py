@@ -8,6 +8,7 @@ from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
 from migrations import layout, ledger
 from migrations.errors import LedgerMismatch
+from migrations.merge import Merging
 from migrations.push import Push
 from migrations.pusher import Limits, Pusher
 from migrations.rebuild import Rebuild
@@ -25,6 +26,18 @@ def test_a_push_goes_no_further_than_the_core_has_come(
     sell(store, 2)
     store.push(connection)
     assert ids(connection, "sales") == [1, 2]
+
+
+def test_what_a_narrower_merge_has_left_in_delta_is_merged_when_it_is_routed_here_again(
+    store: shop.Shop, connection: Connection
+) -> None:
+    narrow = Warehouse(DEFAULT, "", ("shop.refunds",))
+    sell(store, 1)
+    push(store, shop.HERE, connection)
+    Merging(narrow, CrashPoints()).run(connection, shop.flow)
+    Merging(shop.HERE, CrashPoints()).run(connection, shop.flow)
+    assert connection.execute("SELECT id FROM shop_main.sales").fetchall() == [(1,)]
+    check(store, shop.HERE, connection, 1)
 
 
 def test_a_warehouse_that_is_behind_what_the_core_has_is_never_copied(
