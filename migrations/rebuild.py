@@ -1,7 +1,7 @@
 """A rebuild: a dataflow's tables in one warehouse, copied from another, at one point of that.
 
-    have the core keep for this warehouse whatever it has not forgotten yet
     lock the ledger of the warehouse that lacks rows, and keep merges out
+    have the core keep for this warehouse whatever it has not forgotten yet
     open a snapshot of the other: its ledger, at batch m, and its live views
     replace each table by what its live view shows
     write m into the ledger; commit
@@ -42,8 +42,6 @@ class Rebuild:
 
     def run(self, connection: Connection, dataflow: Dataflow) -> int:
         """Replace what the warehouse has of a dataflow; tell how many rows that is."""
-        for origin in self.origins[: dataflow.partitions]:
-            origin.hold(dataflow.name, self.warehouse.name)
         with (
             translated(f"rebuilding {dataflow.name} in {self.warehouse.name}"),
             warehouse.connect(self.source.url, application="headrace rebuild") as source,
@@ -55,6 +53,9 @@ class Rebuild:
                 for partition in range(dataflow.partitions):
                     ledger.lock(connection, dataflow.name, partition)
                 merge.lock(connection, self.warehouse.outlets(dataflow))
+                # Not before: a push that still had the ledger would tell the core what it moved.
+                for origin in self.origins[: dataflow.partitions]:
+                    origin.hold(dataflow.name, self.warehouse.name)
                 with source.transaction():
                     arrived = ledger.read(source, [dataflow.name])
                     self._check_continues(dataflow, arrived)

@@ -138,7 +138,7 @@ def _do(
         case "merge":
             Merging(here, crash).run(connection, flow)
         case "rebuild":
-            Rebuild(here, others[0], crash).run(connection, flow)
+            Rebuild(here, others[0], [origin], crash).run(connection, flow)
         case "forget":
             origin.forget(flow.name)
         case "add":
@@ -146,7 +146,7 @@ def _do(
             try:
                 push.run(connection, flow)
             except Gap:
-                rebuild.begin(connection, here, others, flow, 0, crash)
+                rebuild.begin(connection, here, others, flow, 0, [origin], crash)
                 push.run(connection, flow)
         case _:
             raise AssertionError(what)

@@ -46,7 +46,7 @@ class Library(Book):
         super().__init__(home)
         self.places: list[Warehouse] = []
         self.wall = WallClock()
-        self.limits = config.Core(**settings)
+        self.limits = self.limits_of(**settings)
         self.origin.close()
         self.origin = self.an_origin()
         self.feeds(*places)
@@ -54,6 +54,11 @@ class Library(Book):
     def an_origin(self, crash: CrashPoints = CALM) -> Origin:
         """Open the core as one who moves what it has staged."""
         return Origin(self.path, self.limits, crash, self.wall)
+
+    @staticmethod
+    def limits_of(**settings: Any) -> config.Core:
+        """Give the settings of a core."""
+        return config.Core(**settings)
 
     def feeds(self, *places: Warehouse) -> list[str]:
         """Keep batches for these warehouses, and for no others."""
@@ -87,7 +92,7 @@ class Library(Book):
                 try:
                     more = push.run(connection, FLOW).more
                 except Gap:
-                    rebuild.begin(connection, place, self.places, FLOW, 0, crash)
+                    rebuild.begin(connection, place, self.places, FLOW, 0, [self.origin], crash)
 
     def merge_in(self, place: Warehouse, crash: CrashPoints = CALM) -> None:
         """Merge what has arrived in a warehouse."""
@@ -97,7 +102,7 @@ class Library(Book):
     def rebuild_in(self, place: Warehouse, source: Warehouse, crash: CrashPoints = CALM) -> None:
         """Replace what a warehouse has by what another one has."""
         with connected(place) as connection:
-            Rebuild(place, source, crash).run(connection, FLOW)
+            Rebuild(place, source, [self.origin], crash).run(connection, FLOW)
 
     def check(self, place: Warehouse) -> tuple[int, int]:
         """Make sure that a warehouse has what its ledger says; tell that: arrived, and merged."""
@@ -129,6 +134,11 @@ class Library(Book):
         """Tell through which batch a warehouse has it."""
         with connected(place) as connection:
             return ledger.read(connection, [FLOW.name])[FLOW.name, 0].batch
+
+    def has_tables(self, place: Warehouse) -> bool:
+        """Tell whether a warehouse has been prepared."""
+        with connected(place) as connection:
+            return layout.version(connection) == layout.VERSION
 
     def forgotten(self) -> int:
         """Tell through which batch the core has forgotten what it staged."""

@@ -16,7 +16,7 @@ from migrations.warehouse import Warehouse
 POINTS = {
     "push": ("push.", "core.forget."),
     "merge": ("merge.",),
-    "rebuild": ("rebuild.",),
+    "rebuild": ("rebuild.", "core.forget."),
     "add": ("rebuild.", "push.", "core.forget."),
     "forget": ("core.forget.",),
     "pull": ("push.", "core.forget."),
