@@ -24,7 +24,7 @@ from etl_procs.model import Outlet
 from etl_procs.reader import Snapshot
 from etl_procs.store import make_durable
 from migrations import ledger, staged, tables
-from migrations.errors import LedgerMismatch
+from migrations.errors import Gap, LedgerMismatch
 from migrations.warehouse import Connection
 
 Flows = Mapping[str, Dataflow]
@@ -155,7 +155,7 @@ def _check_core(name: str, place: str, row: ledger.Migrated, snapshot: Snapshot)
         )
     forgotten = snapshot.forgotten(name)
     if row.batch < forgotten:
-        raise LedgerMismatch(
+        raise Gap(
             f"the warehouse has {place} through batch {row.batch}, and the core has forgotten what "
             f"it staged through batch {forgotten}: the rows in between are in neither",
             hint="Ask with freshness main or delta; `headrace warehouse status` tells more.",

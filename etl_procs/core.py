@@ -243,10 +243,6 @@ class Core:
                     committed = group.write()
             except TakenDown:
                 self.metrics.rollbacks += 1
-            except StagedFull:
-                self.metrics.rollbacks += 1
-                self._forget()
-                raise
             except Passing:
                 self.metrics.rollbacks += 1
                 raise
@@ -262,6 +258,10 @@ class Core:
         """Wait, rather than stage without end for a warehouse that is away."""
         size_max = self._settings.staged_mb_max * MB
         if self._staged_size > size_max:  # or was: a warehouse may have confirmed some
+            # What is only kept may go now: nothing is pushed while the dataflows wait.
+            at, keep_s = self._clock.now().timestamp(), self._settings.keep_s
+            for name in self._flows:
+                confirmed.forget(connection, name, at=at, keep_s=keep_s)
             self._staged_size = staging.size(connection)
         if self._staged_size > size_max:
             raise StagedFull(
@@ -270,15 +270,6 @@ class Core:
                 "warehouse status` tells. Or raise core.staged_mb_max. Until then the dataflows "
                 "wait.",
             )
-
-    def _forget(self) -> None:
-        """Forget what was kept for long enough: while the dataflows stand still nothing is pushed,
-        and nobody else would come to it.
-        """
-        at = self._clock.now().timestamp()
-        with self._store.commit(Write.FORGET) as connection:
-            for name in self._flows:
-                confirmed.forget(connection, name, at=at, keep_s=self._settings.keep_s)
 
     def _replay_waits(self, flow: Flow) -> bool:
         if flow.queue:

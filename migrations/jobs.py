@@ -313,9 +313,9 @@ class Job:
         with ExitStack() as opened:
             connection = opened.enter_context(self._connected())
             for flow in self._flows:
-                source = source_of(self._warehouse, others, flow)
-                layout.prepare(connection, self._warehouse, flow)
                 origins = self._origins(opened, flow)
+                source = source_of(self._warehouse, others, flow, origins)
+                layout.prepare(connection, self._warehouse, flow)
                 rebuild = Rebuild(
                     self._warehouse, source, origins, place.crash, self.migration.id, self.progress
                 )

@@ -20,7 +20,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.origin import Origin
 from headrace.crash import CrashPoints, Point
 from migrations import layout, ledger, merge, warehouse
-from migrations.errors import Gap, LedgerMismatch, translated
+from migrations.errors import Away, Gap, LedgerMismatch, translated
 from migrations.plan import Adopt, Plan, Refill, StepMerged
 from migrations.progress import Progress
 from migrations.push import check_continues, lacks
@@ -130,7 +130,7 @@ def begin(
             hint="Restore a newer one, or copy its tables from another warehouse: "
             f"`headrace migrate rebuild --warehouse {place.name}`.",
         )
-    source = source_of(place, others, dataflow)
+    source = source_of(place, others, dataflow, origins)
     Rebuild(place, source, origins, crash).run(connection, dataflow)
 
 
@@ -152,14 +152,41 @@ def _has_rows(
     return False
 
 
-def source_of(place: Warehouse, others: Iterable[Warehouse], dataflow: Dataflow) -> Warehouse:
-    """Find a warehouse that has all that another one takes of a dataflow."""
+def source_of(
+    place: Warehouse, others: Iterable[Warehouse], dataflow: Dataflow, origins: Sequence[Origin]
+) -> Warehouse:
+    """Find a warehouse that has all that another one takes of a dataflow, and that the cores have
+    forgotten: one that is new as well has nothing of it.
+    """
+    away: Away | None = None
     for other in others:
         if other.name != place.name and all(map(other.takes, place.outlets(dataflow))):
-            return other
+            try:
+                if _has_what_is_forgotten(other, dataflow, origins):
+                    return other
+            except Away as error:
+                away = error
+    if away is not None:
+        raise away
     raise LedgerMismatch(
         f"the core has forgotten batches of {dataflow.name} that the warehouse {place.name} lacks, "
-        "and no other warehouse has all of its tables",
+        "and no other warehouse has them for all of its tables",
         hint="Route to it what another one has, or keep batches for longer (core.keep_s) and "
         "restore a backup of it.",
     )
+
+
+def _has_what_is_forgotten(other: Warehouse, dataflow: Dataflow, origins: Sequence[Origin]) -> bool:
+    with (
+        translated(f"looking at {other.name}"),
+        warehouse.connect(other.url, application="headrace rebuild") as connection,
+    ):
+        if layout.version(connection) != layout.VERSION:
+            return False
+        arrived = ledger.read(connection, [dataflow.name])
+    for partition, origin in enumerate(origins[: dataflow.partitions]):
+        there = arrived.get((dataflow.name, partition))
+        with origin.snapshot() as snapshot:
+            if there is None or there.batch < snapshot.forgotten(dataflow.name):
+                return False
+    return True

@@ -55,6 +55,13 @@ class Library(Book):
         """Open the core as one who moves what it has staged."""
         return Origin(self.path, self.limits, crash, self.wall)
 
+    def reopened(self, **settings: Any) -> None:
+        """Close the core, and open it anew with other settings."""
+        self.settings |= settings
+        self.limits = self.limits_of(**settings)
+        self.reopen()
+        self.origin = self.an_origin()
+
     @staticmethod
     def limits_of(**settings: Any) -> config.Core:
         """Give the settings of a core."""
