@@ -36,9 +36,13 @@ class IdleIn(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    query_s_max: float = Field(60.0, ge=0, description="No query there has run for longer.")
+    query_s_max: float = Field(
+        60.0, ge=0, allow_inf_nan=False, description="No query there has run for longer."
+    )
     active_max: int = Field(4, ge=0, description="No more sessions are at work there.")
-    deadline_s: float = Field(900.0, ge=0, description="After this it is done all the same.")
+    deadline_s: float = Field(
+        900.0, ge=0, allow_inf_nan=False, description="After this it is done all the same."
+    )
 
 
 class MigrationIn(BaseModel):

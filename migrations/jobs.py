@@ -6,11 +6,13 @@ a while, visibly; then, and for all else, the migration has failed, and says why
 """
 
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from etl_procs.dataflow import Dataflow
@@ -22,7 +24,7 @@ from headrace.config import Config
 from headrace.crash import CrashPoints
 from headrace.errors import HeadraceError, Refused
 from migrations import audit, layout, ledger, load, warehouse
-from migrations.errors import Away, Cancelled, MigrationEnded
+from migrations.errors import Away, Cancelled, MigrationEnded, MigrationUnknown
 from migrations.merge import Merging
 from migrations.progress import Progress
 from migrations.push import Push
@@ -105,7 +107,10 @@ class Jobs:
 
     def put(self, id_: str, asked: Asked) -> tuple[Migration, bool]:
         """Take a migration on, unless it is known already; tell whether it is new."""
-        self._place.check(asked)
+        try:
+            self._registry.find(id_)
+        except MigrationUnknown:  # what is known may have been meant under another configuration
+            self._place.check(asked)
         found, is_new = self._registry.put(id_, asked)
         if is_new:
             self._start(found)
@@ -120,10 +125,8 @@ class Jobs:
             )
         with self._lock:
             progress = self._running.get(id_)
-        if progress is not None:
-            progress.cancel()
-        else:
-            self._registry.end_stopped()
+        if not self._registry.withdraw(id_) and progress is not None:
+            progress.cancel()  # or another process runs it, and sees it when it tells how far it is
         return self._registry.find(id_)
 
     def close(self) -> None:
@@ -135,14 +138,24 @@ class Jobs:
             progress.cancel()
         for threads in (self._waiting, self._threads):
             threads.shutdown(cancel_futures=True)
+        self._registry.end_stopped()
 
     def _start(self, migration: Migration) -> None:
         id_ = migration.id
-        progress = Progress(lambda at: self._registry.tell(id_, at.stage, at.rows, at.size))
+        progress = Progress(partial(self._tell, id_))
         with self._lock:
             self._running[id_] = progress
         job = Job(self._place, self._registry, migration, progress)
         self._waiting.submit(self._wait, job)
+
+    def _tell(self, id_: str, at: Progress) -> None:
+        try:
+            goes_on = self._registry.tell(id_, at.stage, at.rows, at.size)
+        except sqlite3.Error as error:  # that nobody can be told is no reason to move nothing
+            log.warning("migration %s, %s: %s", id_, at.stage, error)
+        else:
+            if not goes_on:
+                raise Cancelled(f"the migration {id_} was to stop", hint="What is done stays done.")
 
     def _wait(self, job: "Job") -> None:
         """Wait until it may run; who waits keeps no other from running."""
@@ -157,18 +170,30 @@ class Jobs:
         id_ = job.migration.id
         goes_on = False
         try:
-            if self._registry.begin(id_):
+            if self._surely(partial(self._registry.begin, id_)):
                 outcome = self._outcome(job, do)
                 goes_on = outcome is None and not self._stopping.is_set()
                 if outcome is not None:
-                    self._registry.end(id_, outcome)
+                    self._surely(partial(self._registry.end, id_, outcome))
                     log.info("migration %s %s", id_, outcome.state.value)
         except Exception:
-            log.exception("migration %s: the registry does not take how it ended", id_)
+            log.exception("migration %s", id_)
         if not goes_on:
             with self._lock:
                 del self._running[id_]
         return goes_on
+
+    def _surely(self, write: Callable[[], bool]) -> bool:
+        """Write into the registry, as soon as its disk takes it; False if it does not before
+        the end.
+        """
+        while True:
+            try:
+                return write()
+            except sqlite3.Error as error:
+                log.error("the registry of migrations cannot be written: %s", error)
+                if self._stopping.wait(BACKOFF_S_MIN):
+                    return False
 
     def _outcome(self, job: "Job", do: Callable[[], Outcome | None]) -> Outcome | None:
         """Do a part of a job; None if it is stopped, or goes on."""
@@ -201,12 +226,15 @@ class Job:
 
     def run(self) -> Outcome:
         """Run it, and whatever may pass by itself, again; tell how it ended."""
-        backoff_s, clock = BACKOFF_S_MIN, self.place.clock
+        backoff_s, clock, before = BACKOFF_S_MIN, self.place.clock, dict(self.reached)
         until = clock.monotonic() + self.place.give_up_s
         while True:
             try:
                 return self._attempt()
             except (Away, Passing) as error:
+                if self.reached != before:  # it has come further since
+                    backoff_s, until = BACKOFF_S_MIN, clock.monotonic() + self.place.give_up_s
+                    before = dict(self.reached)
                 if self.progress.is_cancelled or clock.monotonic() > until:
                     raise
                 self.progress.at(f"tries again in {backoff_s:.1f} s: {error.what}")
@@ -267,7 +295,7 @@ class Job:
         return origins
 
     def _pull(self) -> None:
-        goal = self.registry.find(self.migration.id).goal or self._aim()
+        goal = self._aim()
         with ExitStack() as opened:
             connection = opened.enter_context(self._connected())
             for flow in self._flows:
@@ -282,18 +310,19 @@ class Job:
                         self.migration.id,
                         self.progress,
                     )
-                    upto = goal.get(flow.place(partition), 0)  # or it came with a restart
+                    upto = goal[flow.place(partition)]
                     while (pushed := push.run(connection, flow, upto)).more:
                         pass
                     self.reached[flow.place(partition)] = pushed.through
 
     def _aim(self) -> dict[str, int]:
         """Decide to which batches it goes: begun anew, it goes there and no further."""
-        goal = {}
+        goal = dict(self.registry.find(self.migration.id).goal)
         for flow in self._flows:
             for partition, path in enumerate(self.place.cores[: flow.partitions]):
-                with Reader(path).snapshot() as snapshot:
-                    goal[flow.place(partition)] = snapshot.batch(flow.name)
+                if flow.place(partition) not in goal:
+                    with Reader(path).snapshot() as snapshot:
+                        goal[flow.place(partition)] = snapshot.batch(flow.name)
         self.registry.aim(self.migration.id, goal)
         return goal
 

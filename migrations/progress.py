@@ -2,6 +2,9 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
 
 from migrations.errors import Cancelled
 
@@ -32,7 +35,8 @@ class Progress:
     def cancel(self) -> None:
         """Have it stop: before the next stage, and amid a statement of the warehouse."""
         self._cancelled.set()
-        self._interrupt()
+        with suppress(psycopg.Error):  # the server cannot be asked: then its statement fails too
+            self._interrupt()
 
     def wait(self, seconds: float) -> None:
         """Let time pass, unless it is asked to stop."""

@@ -66,7 +66,12 @@ WHERE is_to_stop AND state IN ('waiting', 'running')"""
 
 AIM = "UPDATE migrations SET goal = :goal WHERE id = :id"
 
-TELL = "UPDATE migrations SET stage = :stage, rows = :rows, bytes = :bytes WHERE id = :id"
+TELL = """\
+UPDATE migrations SET stage = :stage, rows = :rows, bytes = :bytes
+WHERE id = :id AND state = 'running' AND NOT is_to_stop"""
+
+WITHDRAW = """\
+UPDATE migrations SET state = 'cancelled', ended_at = :at WHERE id = :id AND state = 'waiting'"""
 
 END = """\
 UPDATE migrations
@@ -231,9 +236,13 @@ class Registry:
         """Say to which batches it goes."""
         self._write(AIM, id=id_, goal=json.dumps(goal))
 
-    def tell(self, id_: str, stage: str, rows: int, size: int) -> None:
-        """Say how far it is."""
-        self._write(TELL, id=id_, stage=stage, rows=rows, bytes=size)
+    def tell(self, id_: str, stage: str, rows: int, size: int) -> bool:
+        """Say how far it is; False if it is to stop, as another process may have been told."""
+        return self._write(TELL, id=id_, stage=stage, rows=rows, bytes=size)
+
+    def withdraw(self, id_: str) -> bool:
+        """Say that it is cancelled, if it has not begun."""
+        return self._write(WITHDRAW, id=id_, at=self._now())
 
     def end(self, id_: str, outcome: Outcome) -> bool:
         """Say how it ended; False if it had ended before."""

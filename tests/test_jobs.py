@@ -1,0 +1,166 @@
+"""Migrations that are cancelled, cut off or not told at the worst moment, and what is said then."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+import shop
+from moving import api_over, jobs_on
+from waiting import until
+
+from api.migrations import Moved
+from migrations import jobs, ledger, load
+from migrations.errors import Away
+from migrations.registry import Asked, Idle, Kind, Migration, State
+from migrations.warehouse import DEFAULT, Connection, Warehouse
+
+PULL = Asked(Kind.PULL, DEFAULT)
+
+
+@contextmanager
+def running(store: shop.Shop, url: str, **settings: float) -> Iterator[Moved]:
+    moved = jobs_on(store, Warehouse(DEFAULT, url), **settings)
+    try:
+        yield moved
+    finally:
+        moved.jobs.close()
+
+
+@contextmanager
+def held(connection: Connection) -> Iterator[None]:
+    """Let a push wait."""
+    with connection.transaction():
+        ledger.lock(connection, "shop", 0)
+        yield
+
+
+def until_running(moved: Moved, id_: str = "x") -> None:
+    """Wait until it waits for the lock."""
+    until(lambda: moved.registry.find(id_).state is State.RUNNING, 30, lambda: "it has not begun")
+
+
+def end(moved: Moved, id_: str = "x") -> Migration:
+    until(
+        lambda: moved.registry.find(id_).ended_at is not None,
+        30,
+        lambda: str(moved.registry.find(id_)),
+    )
+    return moved.registry.find(id_)
+
+
+def test_numbers_without_an_end_are_refused_and_spoil_no_list(
+    store: shop.Shop, warehouse_url: str
+) -> None:
+    with api_over(store, warehouse_url) as client:
+        asked = '{"kind": "pull", "idle": {"deadline_s": 1e999}}'
+        assert client.send("PUT", "/v1/migrations/x", asked).status == 422
+        assert client.send("GET", "/v1/migrations").document == {"migrations": []}
+
+
+def test_what_was_cancelled_does_not_come_back_with_the_next_api(
+    store: shop.Shop, connection: Connection, warehouse_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API is told to stop before the statement at hand has ended."""
+    store.sell((1, 1.0, "a"))
+    with held(connection), running(store, warehouse_url) as moved:
+        moved.jobs.put("x", PULL)
+        until_running(moved)
+        moved.jobs._running["x"].interrupted_by(lambda: None)
+        moved.jobs.cancel("x")
+        ending = threading.Thread(target=moved.jobs.close)
+        ending.start()
+        until(moved.jobs._stopping.is_set, 30, lambda: "it does not stop")
+        connection.execute("SELECT pg_cancel_backend(pid) FROM pg_locks WHERE NOT granted")
+        ending.join()
+        assert end(moved).state is State.CANCELLED
+
+
+def test_what_another_process_has_cancelled_is_not_moved(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, "a"))
+    with running(store, warehouse_url) as one, running(store, warehouse_url) as other:
+        with held(connection):
+            one.jobs.put("x", PULL)
+            until_running(one)
+            other.jobs.cancel("x")
+        assert end(one).state is State.CANCELLED
+    assert ledger.read(connection, ["shop"])["shop", 0].batch == 0
+
+
+def test_a_server_that_cannot_be_asked_to_cancel_keeps_nobody_from_stopping(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    def gone() -> None:
+        raise psycopg.OperationalError("cancellation failed: Connection refused")
+
+    store.sell((1, 1.0, "a"))
+    with running(store, warehouse_url) as moved:
+        with held(connection):
+            moved.jobs.put("x", PULL)
+            until_running(moved)
+            moved.jobs._running["x"].interrupted_by(gone)
+            moved.jobs.cancel("x")
+        assert end(moved).state is State.CANCELLED
+
+
+def test_one_that_was_cut_off_goes_on_when_there_are_more_dataflows(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, "a"))
+    with running(store, warehouse_url) as moved:
+        moved.registry.put("x", PULL)
+        moved.registry.aim("x", {"older": 7})
+        moved.jobs.resume()
+        assert (end(moved).state, end(moved).reached) == (State.SUCCEEDED, {"shop": 1})
+
+
+def test_what_is_known_is_the_same_though_its_warehouse_is_gone(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    gone = Asked(Kind.PULL, "gone")
+    with running(store, warehouse_url) as moved:
+        moved.registry.put("x", gone)
+        found, is_new = moved.jobs.put("x", gone)
+        assert (found.id, is_new) == ("x", False)
+
+
+def test_the_time_in_which_a_migration_waited_until_a_warehouse_was_idle_does_not_count(
+    store: shop.Shop, connection: Connection, warehouse_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load.Load, "holds_back", lambda *_: "busy")
+    attempt, attempts = jobs.Job._attempt, iter([Away("gone for a moment", hint="")])
+
+    def fails_once(job: jobs.Job) -> object:
+        for error in attempts:
+            raise error
+        return attempt(job)
+
+    monkeypatch.setattr(jobs.Job, "_attempt", fails_once)
+    store.sell((1, 1.0, "a"))
+    with running(store, warehouse_url, give_up_s=1.0) as moved:
+        moved.jobs.put("x", Asked(Kind.PULL, DEFAULT, idle=Idle(60.0, 4, 1.5)))
+        assert end(moved).state is State.SUCCEEDED, end(moved).error
+
+
+def test_a_registry_whose_disk_was_full_tells_the_end_later(
+    store: shop.Shop, connection: Connection, warehouse_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = iter([sqlite3.OperationalError("database or disk is full")] * 2)
+    with running(store, warehouse_url) as moved:
+        for name in ("tell", "end"):
+            write = getattr(moved.registry, name)
+
+            def fails_first(*values: object, write: object = write) -> object:
+                for error in full:
+                    raise error
+                assert callable(write)
+                return write(*values)
+
+            monkeypatch.setattr(moved.registry, name, fails_first)
+        store.sell((1, 1.0, "a"))
+        moved.jobs.put("x", PULL)
+        assert end(moved).state is State.SUCCEEDED, end(moved).error
