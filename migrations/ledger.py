@@ -40,11 +40,17 @@ CREATE TABLE IF NOT EXISTS headrace.merged (
     PRIMARY KEY (dataflow, partition)
 )"""
 
-# Before its first batch a partition has nothing of any table, whichever these are.
 ENTER: LiteralString = """\
 INSERT INTO headrace.ledger (dataflow, partition, core, batch, rows, tables, moved_at)
 VALUES (%(dataflow)s, %(partition)s, NULL, 0, 0, %(tables)s, now())
-ON CONFLICT (dataflow, partition) DO UPDATE SET tables = excluded.tables WHERE ledger.batch = 0"""
+ON CONFLICT DO NOTHING"""
+
+# Before its first batch a partition has nothing of any table, whichever these are. Not as ON
+# CONFLICT DO UPDATE: that would lock the row in any case, and wait for a push.
+EXPECT: LiteralString = """\
+UPDATE headrace.ledger SET tables = %(tables)s
+WHERE dataflow = %(dataflow)s AND partition = %(partition)s AND batch = 0
+    AND tables <> %(tables)s"""
 
 ENROLL: LiteralString = """\
 UPDATE headrace.ledger SET tables = %(tables)s || tables WHERE dataflow = %(dataflow)s"""
@@ -133,7 +139,7 @@ def enter(
 ) -> None:
     """Give a partition of a dataflow its rows, before its first batch."""
     of = {**_of((dataflow, partition)), "tables": _document(dict.fromkeys(tables, Tally()))}
-    for statement in (ENTER, ENTER_MERGED):
+    for statement in (ENTER, EXPECT, ENTER_MERGED):
         connection.execute(statement, of)
 
 

@@ -20,7 +20,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.origin import Origin
 from headrace.crash import CrashPoints, Point
 from migrations import layout, ledger, merge, warehouse
-from migrations.errors import Away, Gap, LedgerMismatch, translated
+from migrations.errors import Away, Gap, LedgerMismatch, NotFed, translated
 from migrations.plan import Adopt, Plan, Refill, StepMerged
 from migrations.progress import Progress
 from migrations.push import check_continues, lacks
@@ -86,6 +86,12 @@ class Rebuild:
                     hint="Copy another warehouse: --source NAME.",
                 )
             with origin.snapshot() as snapshot:
+                if self.warehouse.name not in snapshot.confirmed(dataflow.name):
+                    raise NotFed(
+                        f"the core keeps nothing of {dataflow.name} for the warehouse "
+                        f"{self.warehouse.name}: pushes could not go on from what is copied",
+                        hint="It is new in the configuration: restart the engine first.",
+                    )
                 check_continues(row, snapshot, dataflow.name, self.source.name)
 
     def _of_ours(self, dataflow: Dataflow, row: ledger.Migrated) -> ledger.Migrated:

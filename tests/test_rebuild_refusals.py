@@ -6,8 +6,8 @@ from test_routes import check, connected, ids, push, second_url, sell  # noqa: F
 
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
-from migrations import layout, ledger
-from migrations.errors import LedgerMismatch
+from migrations import layout, ledger, warehouse
+from migrations.errors import LedgerMismatch, NotFed
 from migrations.merge import Merging
 from migrations.push import Push
 from migrations.pusher import Limits, Pusher
@@ -84,3 +84,31 @@ def test_a_warehouse_that_no_other_can_fill_ends_its_pusher(
         pusher._thread.join(20)
         assert pusher.stop(20)
     assert [type(error).__name__ for error in failed] == ["Gap"]
+
+
+def test_a_warehouse_that_is_not_fed_is_not_rebuilt(
+    store: shop.Shop,
+    connection: Connection,
+    warehouse_url: str,
+    second_url: str,  # noqa: F811
+) -> None:
+    """The core would forget what comes after that of which it is a copy."""
+    first, second = Warehouse(DEFAULT, warehouse_url), Warehouse("second", second_url)
+    sell(store, 1)
+    push(store, first, connection)
+    with connected(second) as there, pytest.raises(NotFed, match="for the warehouse second"):
+        Rebuild(second, first, [store.origin], CrashPoints()).run(there, shop.flow)
+
+
+def test_who_prepares_does_not_wait_for_a_push(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    """A merge that is asked for prepares the tables first, and a push may take long."""
+    for _ in range(2):  # before the first batch, and after it
+        with connection.transaction():
+            ledger.lock(connection, "shop", 0)
+            with warehouse.connect(warehouse_url, application="test") as another:
+                another.execute("SET lock_timeout = 1000")
+                layout.prepare(another, shop.HERE, shop.flow)
+        sell(store, 1)
+        push(store, shop.HERE, connection)
