@@ -55,6 +55,8 @@ class Merger:
             except HeadraceError as error:
                 if not self._stopping.is_set():
                     log.error("merging in %s: %s. %s", self._place.name, error.what, error.hint)
+            except Exception:  # whatever it is, to merge no more would help nobody
+                log.exception("merging in %s", self._place.name)
 
     def _merge_all(self) -> None:
         with warehouse.connect(self._place.url, application="headrace merger") as connection:
