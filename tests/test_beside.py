@@ -14,7 +14,7 @@ from headrace.crash import CrashPoints
 from migrations.merger import Merger
 from migrations.push import Push
 from migrations.pusher import Limits, Pusher
-from migrations.warehouse import DEFAULT, Connection, Warehouse
+from migrations.warehouse import DEFAULT, LOCK_TIMEOUT_MS, Connection, Warehouse
 
 AN_HOUR_S = 3600.0
 MAIN = "SELECT count(*) FROM shop_main.sales"
@@ -87,5 +87,5 @@ def test_a_merger_that_is_stopped_takes_back_the_merge_at_hand(
         connection.execute("LOCK TABLE shop_main.sales")
         merger.start()
         until(counts(connection, waits, 1), 30, lambda: "nobody waits for the table")
-        assert merger.stop(timeout_s=10)
+        assert merger.stop(timeout_s=LOCK_TIMEOUT_MS / 2000)  # it would wait for longer
     assert counts(connection, MAIN, 0)()
