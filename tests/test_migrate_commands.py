@@ -97,7 +97,7 @@ def test_what_is_not_waited_for_can_be_looked_at_and_cancelled(
         (("cancel", "x"), Exit.REFUSED, "there is no migration x"),
         (("pull", "--warehouse", "x"), Exit.REFUSED, "there is no warehouse 'x'"),
         (("pull", "--dataflow", "x"), Exit.REFUSED, "there is no dataflow x"),
-        (("rebuild",), Exit.FAILED, "no other warehouse has all of its tables"),
+        (("rebuild",), Exit.FAILED, "no other warehouse has them for all of its tables"),
         (("rebuild", "--source", "x"), Exit.REFUSED, "there is no warehouse 'x'"),
         (("list", "--state", "x"), Exit.REFUSED, "state"),
     ],
