@@ -1,0 +1,89 @@
+"""A connection that is cut at every step of the protocol: done again, it is as if it never was."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+from library import Library, connected, database, databases
+from wire import Wire
+
+from migrations.errors import Away
+from migrations.warehouse import Warehouse
+
+MOST = 2_000
+"""More steps than anything has."""
+
+
+@pytest.fixture
+def library(postgres_url: str, tmp_path: Path) -> Iterator[Library]:
+    """A book that two warehouses take."""
+    with databases(postgres_url, "first", "second") as places:
+        for place in places:  # the cuts are what counts here, and not the disk
+            with connected(place) as connection:
+                quick = f'ALTER DATABASE "{database(place.url)}" SET synchronous_commit = off'
+                connection.execute(quick.encode())
+        made = Library(tmp_path, *places)
+        made.reopened(durability="weak")
+        made.write(3)
+        yield made
+        made.close()
+
+
+Step = Callable[[Library, Warehouse, Warehouse], object]
+
+
+def push(library: Library, first: Warehouse, _: Warehouse) -> None:
+    library.push_to(first)
+
+
+def merge(library: Library, first: Warehouse, _: Warehouse) -> None:
+    library.merge_in(first)
+
+
+def rebuild(library: Library, first: Warehouse, second: Warehouse) -> None:
+    library.rebuild_in(first, second)
+
+
+def rebuild_from(library: Library, first: Warehouse, second: Warehouse) -> None:
+    library.rebuild_in(second, first)
+
+
+def prepared(library: Library, what: Step) -> None:
+    """Make what is to be done next."""
+    first, second = library.places
+    library.write()
+    if what is merge:
+        library.push_to(first)
+    if what is rebuild:
+        library.push_to(second)
+    if what is rebuild_from:
+        library.push_to(first)
+
+
+def cut_everywhere(library: Library, what: Step, wire: Wire) -> int:
+    """Cut what is done at each of its steps, and do it again; give how many there are."""
+    first, second = library.places
+    cut = Warehouse(first.name, wire.url)
+    for step in count(1):
+        prepared(library, what)
+        wire.cut_at(step)
+        with suppress(Away):
+            what(library, cut, second)
+        was_cut = wire.was_cut
+        wire.cut_at(0)
+        changed = second if what is rebuild_from else first
+        library.check(changed)
+        what(library, first, second)
+        library.check(changed)
+        if not was_cut:
+            break
+    library.check_all()
+    return step - 1
+
+
+@pytest.mark.parametrize("what", [push, merge, rebuild, rebuild_from])
+def test_what_is_cut_off_at_any_step_is_done_by_the_next(library: Library, what: Step) -> None:
+    with Wire(library.places[0].url).open() as wire:
+        assert 20 < cut_everywhere(library, what, wire) < MOST
