@@ -24,7 +24,7 @@ from headrace.config import Config
 from headrace.crash import CrashPoints
 from headrace.errors import HeadraceError, Refused
 from migrations import audit, layout, ledger, load, warehouse
-from migrations.errors import Away, Cancelled, MigrationEnded, MigrationUnknown
+from migrations.errors import Away, Cancelled, MigrationEnded, MigrationUnknown, translated
 from migrations.merge import Merging
 from migrations.progress import Progress
 from migrations.push import Push
@@ -230,7 +230,8 @@ class Job:
         until = clock.monotonic() + self.place.give_up_s
         while True:
             try:
-                return self._attempt()
+                with translated(f"running {self.migration.id}"):
+                    return self._attempt()
             except (Away, Passing) as error:
                 if self.reached != before:  # it has come further since
                     backoff_s, until = BACKOFF_S_MIN, clock.monotonic() + self.place.give_up_s
@@ -277,7 +278,7 @@ class Job:
         until = clock.monotonic() + idle.deadline_s
         while clock.monotonic() < until:
             try:
-                with self._connected() as connection:
+                with translated("looking at its load"), self._connected() as connection:
                     why = load.measure(connection).holds_back(idle)
             except Away as error:
                 why = error.what
