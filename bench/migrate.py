@@ -25,7 +25,7 @@ PARTS = (
 )
 """In this order: live is read where the merges began."""
 
-QUICK_ROUNDS = 3
+QUICK_ROUNDS = 2
 
 
 def run(setup: Setup) -> Result:

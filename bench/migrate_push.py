@@ -35,7 +35,7 @@ def keep(tx: Transaction, batch: Batch) -> None:
 
 def run(setup: Setup, conninfo: str) -> Result:
     """Push much at once, and little again and again."""
-    rows = setup.size(full=1_000_000, quick=200_000)
+    rows = setup.size(full=1_000_000, quick=100_000)
     small = setup.size(full=1_000, quick=100)
     with folder(setup.folder, "origin") as origin:
         fill(origin, rows)
