@@ -74,15 +74,22 @@ class MigrationEnded(Refused):
     """The migration has ended."""
 
 
+PASSING = (
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.TransactionTimeout,
+)
+"""A server that has lost its place to another one, and a session of ours that hung for long."""
+
+
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
     """Tell a failure that may pass (`Away`) from one that will not (`WarehouseError`)."""
     try:
         yield
-    except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction) as error:
+    except (psycopg.OperationalError, *PASSING) as error:
         # PostgreSQL's word for it: the server's state, not what it was asked to do. Covers lost
-        # connections, restarts, deadlocks, serialization failures and full disks; and a server
-        # that is read-only, as after it has lost its place to another one.
+        # connections, restarts, deadlocks, serialization failures and full disks.
         raise Away(
             f"{doing}: the warehouse could not do it: {_said(error)}",
             hint="Check that PostgreSQL runs and takes connections; nothing was half-done, "

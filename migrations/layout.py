@@ -108,7 +108,7 @@ def prepare(connection: Connection, place: Warehouse, dataflow: Dataflow) -> Non
     outlets = place.outlets(dataflow)
     with translated(f"preparing the tables of {dataflow.name}"), connection.transaction():
         connection.execute(PREPARE_LOCK)
-        _check_version(connection)
+        require_version(connection)
         ledger.create(connection)
         connection.execute(CREATE_LAYOUT, {"version": VERSION})
         for partition in range(dataflow.partitions):
@@ -125,7 +125,7 @@ def prepare(connection: Connection, place: Warehouse, dataflow: Dataflow) -> Non
 def require(connection: Connection, place: Warehouse, dataflow: Dataflow) -> None:
     """Refuse a layout that is not as it is defined; change nothing."""
     with translated(f"checking the tables of {dataflow.name}"), connection.transaction():
-        _check_version(connection)
+        require_version(connection)
         _refuse(dataflow, drift(connection, place.outlets(dataflow)))
 
 
@@ -190,7 +190,8 @@ def version(connection: Connection) -> int | None:
     return VERSION - 1 if there else None
 
 
-def _check_version(connection: Connection) -> None:
+def require_version(connection: Connection) -> None:
+    """Refuse a layout of another version than this one; that there is none yet is none."""
     found = version(connection)
     if found not in (None, VERSION):
         raise Drift(

@@ -23,9 +23,12 @@ KEEPALIVES_IDLE_S = 10
 KEEPALIVES_INTERVAL_S = 5
 TCP_USER_TIMEOUT_MS = 30_000
 
-# Somebody's forgotten transaction must not hold up a push, or the engine's end, for ever.
-LOCK_TIMEOUT_MS = 10_000
-SET_LOCK_TIMEOUT: LiteralString = "SELECT set_config('lock_timeout', %(timeout_ms)s, false)"
+# Somebody's forgotten transaction must not hold up a push, or the engine's end, for ever; nor must
+# one of ours whose process hangs.
+LOCK_TIMEOUT_MS, IDLE_TIMEOUT_MS = 10_000, 60_000
+SET_TIMEOUTS: LiteralString = """\
+SELECT set_config('lock_timeout', %(lock_ms)s, false),
+    set_config('idle_in_transaction_session_timeout', %(idle_ms)s, false)"""
 
 # What has been committed the core forgets: it must be on the server's disk.
 SET_DURABLE: LiteralString = """\
@@ -105,7 +108,8 @@ def connect(url: str, *, application: str) -> Connection:
             keepalives_interval=KEEPALIVES_INTERVAL_S,
             tcp_user_timeout=TCP_USER_TIMEOUT_MS,
         )
-        connection.execute(SET_LOCK_TIMEOUT, {"timeout_ms": str(LOCK_TIMEOUT_MS)})
+        timeouts = {"lock_ms": str(LOCK_TIMEOUT_MS), "idle_ms": str(IDLE_TIMEOUT_MS)}
+        connection.execute(SET_TIMEOUTS, timeouts)
         connection.execute(SET_DURABLE)
         return connection
 

@@ -183,3 +183,13 @@ def test_the_migrator_writes_and_a_reader_reads_what_is_its_own_and_nothing_else
 def test_a_dataflow_has_no_name_that_a_schema_of_another_may_have(name: str) -> None:
     with pytest.raises(DefinitionError, match="is the name of a warehouse's schema"):
         Dataflow(name)
+
+
+def test_what_cannot_be_planned_yet_is_said(store: shop.Shop, warehouse_url: str) -> None:
+    store.sell((1, 1.0, None))
+    where = {"HEADRACE_WAREHOUSE_URL": warehouse_url}
+    planned = headrace("migrate", "plan", *FLOW, home=store.home, **where)
+    assert planned.stdout.splitlines() == [
+        "warehouse default",
+        "there are no tables of shop yet: warehouse init",
+    ]

@@ -21,7 +21,7 @@ POINTS = {
     "forget": ("core.forget.",),
     "pull": ("push.", "core.forget."),
 }
-SELDOM = {"add", "forget", "pull"}
+SELDOM = {"add", "forget", "pull", "rebuild", "merge"}
 """What is made of the others: two restarts of it are tested by `make prove`."""
 CASES = [
     pytest.param(

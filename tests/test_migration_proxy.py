@@ -83,7 +83,13 @@ def cut_everywhere(library: Library, what: Step, wire: Wire) -> int:
     return step - 1
 
 
-@pytest.mark.parametrize("what", [push, merge, rebuild, rebuild_from])
+SELDOM = (rebuild, rebuild_from)
+"""Rare, and cut off at some hundred steps: `make prove` does it."""
+
+
+@pytest.mark.parametrize(
+    "what", [push, merge, *(pytest.param(what, marks=pytest.mark.slow) for what in SELDOM)]
+)
 def test_what_is_cut_off_at_any_step_is_done_by_the_next(library: Library, what: Step) -> None:
     with Wire(library.places[0].url).open() as wire:
         assert 20 < cut_everywhere(library, what, wire) < MOST

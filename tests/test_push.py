@@ -294,6 +294,8 @@ def test_failures_that_may_pass_are_told_from_those_that_will_not() -> None:
         psycopg.errors.AdminShutdown(),
         psycopg.errors.DiskFull(),
         psycopg.OperationalError("the connection is lost"),
+        psycopg.errors.ReadOnlySqlTransaction(),
+        psycopg.errors.IdleInTransactionSessionTimeout(),
     ]
     will_not = [psycopg.errors.InsufficientPrivilege(), psycopg.errors.CheckViolation()]
     for error in may_pass:
@@ -463,3 +465,20 @@ def test_a_warehouse_for_which_the_core_keeps_nothing_is_refused_before_anything
     with pytest.raises(NotFed, match="keeps nothing of shop for the warehouse default"):
         store.push(connection)
     assert rows(connection) == []
+
+
+def test_a_push_whose_process_hangs_amid_it_keeps_nobody_out_for_ever(
+    store: shop.Shop,
+    connection: warehouse.Connection,
+    warehouse_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store.sell((1, 1.0, None))
+    monkeypatch.setattr(warehouse, "IDLE_TIMEOUT_MS", 100)
+    with warehouse.connect(warehouse_url, application="test") as hanging:
+        hanging.execute("BEGIN")
+        ledger.lock(hanging, "shop", 0)
+        assert store.push(connection).rows == 1  # it waits until the server ends the session
+        with pytest.raises(Away, match="idle-in-transaction timeout"), translated("hanging"):
+            hanging.execute("COMMIT")
+    assert rows(connection) == [(1, 1.0, None)]

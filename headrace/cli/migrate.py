@@ -49,7 +49,7 @@ def _plan(context: Context) -> int:
     from etl_procs import loader
     from etl_procs.core import core_path
     from etl_procs.reader import Reader
-    from migrations import explain, ledger, push, warehouse
+    from migrations import explain, layout, ledger, push, warehouse
     from migrations.errors import translated
 
     config = context.config
@@ -60,11 +60,16 @@ def _plan(context: Context) -> int:
             translated("planning"),
             warehouse.connect(place.url, application="headrace plan") as connection,
         ):
-            arrived = ledger.read(connection, list(dataflows))
+            layout.require_version(connection)
+            is_there = layout.version(connection) is not None
+            arrived = ledger.read(connection, list(dataflows)) if is_there else {}
         for flow in dataflows.values():
             for partition in range(flow.partitions if place.outlets(flow) else 0):
+                at = arrived.get((flow.name, partition))
+                if at is None:
+                    print(f"there are no tables of {flow.place(partition)} yet: warehouse init")
+                    continue
                 with Reader(core_path(config.home, partition)).snapshot() as snapshot:
-                    at = arrived[flow.name, partition]
                     through = snapshot.batch(flow.name)
                     plan = push.decide(place, flow, partition, at, snapshot, through)
                 print("\n".join(explain.lines(plan)) or f"nothing of {flow.place(partition)}")
