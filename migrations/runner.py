@@ -168,7 +168,13 @@ class Runner:
         merged = self.connection.execute(_of(outlet, UPSERT if outlet.key else APPEND))
         self.progress.moved(merged.rowcount, 0)
         table = tables.identifier(tables.delta(outlet))
-        self.connection.execute(sql.SQL(EMPTY).format(table=table))
+        emptied = self.connection.execute(sql.SQL(EMPTY).format(table=table))
+        if not outlet.key and merged.rowcount != emptied.rowcount:
+            raise NotAlike(
+                f"of {outlet.full_name}, {emptied.rowcount} rows were merged, and main took "
+                f"{merged.rowcount}: something in the warehouse drops them",
+                hint="Look for triggers and rules on its main table. Nothing of it was kept.",
+            )
         self.crash.reached(Point.MERGE_TABLE_AFTER)
 
     def _refill(self, outlet: Outlet) -> None:

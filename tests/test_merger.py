@@ -1,10 +1,11 @@
-"""The merger: it goes on, whatever a merge has met."""
+"""The merger goes on, whatever a merge has met; and a merge loses nothing that it takes."""
 
 import pytest
 import shop
 from waiting import until
 
 from headrace.crash import CrashPoints
+from migrations.errors import NotAlike
 from migrations.merge import Merging
 from migrations.merger import Merger
 from migrations.warehouse import DEFAULT, Connection, Warehouse
@@ -32,3 +33,19 @@ def test_a_merger_outlives_a_merge_that_fails_for_no_known_reason(
         until(lambda: connection.execute(rows).fetchall() == [(1,)], 30, lambda: "nothing merges")
     finally:
         assert merger.stop(10)
+
+
+def test_a_trigger_on_main_that_drops_rows_loses_none(
+    store: shop.Shop, connection: Connection
+) -> None:
+    """They would be gone from delta, and from live."""
+    connection.execute(
+        """CREATE FUNCTION dropped() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+        CREATE TRIGGER t BEFORE INSERT ON shop_main.sales
+        FOR EACH ROW WHEN (NEW.id = 2) EXECUTE FUNCTION dropped()"""
+    )
+    store.sell((1, 1.0, "a"), (2, 1.0, "b"))
+    store.push(connection)
+    with pytest.raises(NotAlike, match="2 rows were merged, and main took 1"):
+        store.merge(connection)
+    assert connection.execute("SELECT id FROM shop.sales ORDER BY id").fetchall() == [(1,), (2,)]
