@@ -83,7 +83,7 @@ def test_a_warehouse_that_no_other_can_fill_ends_its_pusher(
         pusher.notify()
         pusher._thread.join(20)
         assert pusher.stop(20)
-    assert [type(error).__name__ for error in failed] == ["Gap"]
+    assert [type(error) for error in failed] == [LedgerMismatch]
 
 
 def test_a_warehouse_that_is_not_fed_is_not_rebuilt(
