@@ -1,7 +1,7 @@
 """Readers: any process may read a committed state of the core; the writer is never blocked."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from math import inf
@@ -87,6 +87,12 @@ class Snapshot:
     def measure(self, outlet: Outlet, after: int, through: int) -> tuple[int, int]:
         """Tell how many rows and bytes that is, about."""
         return staging.measure(self._connection, outlet, after=after, through=through)
+
+    def within(self, outlets: Iterable[Outlet], after: int, through: int, size_max: int) -> int:
+        """Tell how far after a batch one can go, and take about so many bytes at most."""
+        return staging.within(
+            self._connection, outlets, after=after, through=through, size_max=size_max
+        )
 
     def waiting(self, dataflow: str) -> int:
         """Count the rows that wait for a warehouse."""

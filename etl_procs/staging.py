@@ -43,6 +43,11 @@ FROM headrace_staged
 WHERE dataflow = :dataflow AND outlet = :outlet AND last_batch > :after AND first_batch <= :through
 """
 
+SIZES = """\
+SELECT last_batch, length(data) FROM headrace_staged
+WHERE dataflow = :dataflow AND outlet = :outlet
+    AND last_batch > :after AND last_batch <= :through"""
+
 SIZE = "SELECT coalesce(sum(length(data)), 0) FROM headrace_staged"
 
 
@@ -142,6 +147,32 @@ def measure(
     )
     rows, size = found
     return int(rows), int(size)
+
+
+def within(
+    connection: sqlite3.Connection,
+    outlets: Iterable[Outlet],
+    *,
+    after: int,
+    through: int,
+    size_max: int,
+) -> int:
+    """Tell how far after a batch one can go, and take about so many bytes at most."""
+    of = {"after": after, "through": through}
+    sizes = sorted(
+        row
+        for outlet in outlets
+        for row in connection.execute(
+            SIZES, {**of, "dataflow": outlet.dataflow, "outlet": outlet.name}
+        )
+    )
+    total, last = 0, after
+    for batch, size in sizes:
+        total += size
+        if total > size_max and after < last < batch:
+            return int(last)
+        last = batch
+    return through
 
 
 def size(connection: sqlite3.Connection) -> int:

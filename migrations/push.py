@@ -27,6 +27,9 @@ from migrations.progress import Progress
 from migrations.runner import Runner
 from migrations.warehouse import Connection, Warehouse
 
+BYTES_MAX = 2**28
+"""So much staged data is moved at once, about at most. What has a key is in memory as a whole."""
+
 # The transaction in which the core takes note has only locks: its commit waits for no disk.
 CHANGES_NOTHING: LiteralString = "SET LOCAL synchronous_commit = off"
 
@@ -67,7 +70,10 @@ class Push:
                     committed = runner.snapshot.batch(dataflow.name)
                     # A core that has lost what it had when `upto` was decided has less than that.
                     last = committed if upto is None else min(upto, committed)
-                    through = min(max(last, arrived.batch), arrived.batch + self.batches_max)
+                    most = min(max(last, arrived.batch), arrived.batch + self.batches_max)
+                    through = runner.snapshot.within(
+                        self.warehouse.outlets(dataflow), arrived.batch, most, BYTES_MAX
+                    )
                     plan = decide(
                         self.warehouse, dataflow, self.partition, arrived, runner.snapshot, through
                     )

@@ -55,6 +55,7 @@ class Pusher:
     ) -> None:
         self._place = place
         self._pushes = pushes
+        self._origins = [push.origin for push in pushes]
         self._dataflows = [flow for flow in dataflows if place.outlets(flow)]
         self._limits = limits
         self._clock = clock
@@ -133,7 +134,7 @@ class Pusher:
     def _prepare(self, connection: Connection) -> None:
         for dataflow in self._dataflows:
             layout.prepare(connection, self._place, dataflow)
-            rebuild.enroll(connection, self._place, self._others, dataflow)
+            rebuild.enroll(connection, self._place, self._others, dataflow, self._origins)
 
     def _wait_for_work(self) -> bool:
         """Sleep until there is something to push; False when it is time to stop."""
@@ -169,7 +170,7 @@ class Pusher:
                     self._others,
                     dataflow,
                     push.partition,
-                    [each.origin for each in self._pushes],
+                    self._origins,
                     push.crash,
                 )
                 continue

@@ -103,14 +103,18 @@ class Rebuild:
 
 
 def enroll(
-    connection: Connection, place: Warehouse, others: Sequence[Warehouse], dataflow: Dataflow
+    connection: Connection,
+    place: Warehouse,
+    others: Sequence[Warehouse],
+    dataflow: Dataflow,
+    origins: Sequence[Origin],
 ) -> bool:
-    """Take on the tables of which a warehouse's ledger does not know, if they are new everywhere;
-    tell whether it knows of all of them now.
+    """Take on the tables of which a warehouse's ledger does not know, if it has missed nothing of
+    them; tell whether it knows of all of them now.
     """
-    arrived = ledger.read(connection, [dataflow.name]).values()
-    lacking = sorted({name for row in arrived for name in lacks(place, dataflow, row)})
-    if lacking and not _has_rows(others, place, dataflow, lacking):
+    arrived = ledger.read(connection, [dataflow.name])
+    lacking = sorted({name for row in arrived.values() for name in lacks(place, dataflow, row)})
+    if lacking and not _has_missed(arrived, place, others, dataflow, origins, lacking):
         ledger.enroll(connection, dataflow.name, lacking)
         lacking = []
     return not lacking
@@ -128,7 +132,7 @@ def begin(
     """Fill a warehouse that lacks rows because it is new, or a table is new to it; refuse one that
     has gone back.
     """
-    knows_all = enroll(connection, place, others, dataflow)
+    knows_all = enroll(connection, place, others, dataflow, origins)
     if knows_all and ledger.read(connection, [dataflow.name])[dataflow.name, partition].batch:
         raise Gap(
             f"the warehouse {place.name} lacks batches of {dataflow.name} that the core has "
@@ -140,22 +144,38 @@ def begin(
     Rebuild(place, source, origins, crash).run(connection, dataflow)
 
 
-def _has_rows(
-    others: Iterable[Warehouse], place: Warehouse, dataflow: Dataflow, names: Iterable[str]
+def _has_missed(
+    arrived: Mapping[ledger.Place, ledger.Migrated],
+    place: Warehouse,
+    others: Iterable[Warehouse],
+    dataflow: Dataflow,
+    origins: Sequence[Origin],
+    names: Iterable[str],
 ) -> bool:
-    """Tell whether another warehouse has anything of some tables."""
+    """Tell whether another warehouse has rows of some tables from batches that this one is past:
+    more than the core has staged for them since.
+    """
     for other in others:
         if other.name != place.name and other.outlets(dataflow):
-            with (
-                translated(f"looking at {other.name}"),
-                warehouse.connect(other.url, application="headrace rebuild") as connection,
-            ):
-                if layout.version(connection) != layout.VERSION:
-                    continue
-                rows = ledger.read(connection, [dataflow.name]).values()
-                if any(row.tables[n].rows for row in rows for n in names if n in row.tables):
-                    return True
+            for at, theirs in _ledger_of(other, dataflow).items():
+                with origins[at[1]].snapshot() as core:
+                    for name in theirs.tables.keys() & set(names):
+                        outlet, after = dataflow.outlets[name], arrived[at].batch
+                        since = core.staged(outlet, after, theirs.batch)
+                        if theirs.tables[name].rows != sum(some.num_rows for some in since):
+                            return True
     return False
+
+
+def _ledger_of(other: Warehouse, dataflow: Dataflow) -> dict[ledger.Place, ledger.Migrated]:
+    """Read what another warehouse has of a dataflow; nothing, where there are no tables yet."""
+    with (
+        translated(f"looking at {other.name}"),
+        warehouse.connect(other.url, application="headrace rebuild") as connection,
+    ):
+        if layout.version(connection) != layout.VERSION:
+            return {}
+        return ledger.read(connection, [dataflow.name])
 
 
 def source_of(
@@ -183,13 +203,7 @@ def source_of(
 
 
 def _has_what_is_forgotten(other: Warehouse, dataflow: Dataflow, origins: Sequence[Origin]) -> bool:
-    with (
-        translated(f"looking at {other.name}"),
-        warehouse.connect(other.url, application="headrace rebuild") as connection,
-    ):
-        if layout.version(connection) != layout.VERSION:
-            return False
-        arrived = ledger.read(connection, [dataflow.name])
+    arrived = _ledger_of(other, dataflow)
     for partition, origin in enumerate(origins[: dataflow.partitions]):
         there = arrived.get((dataflow.name, partition))
         with origin.snapshot() as snapshot:

@@ -1,10 +1,14 @@
 """The merger goes on, whatever a merge has met; and a merge loses nothing that it takes."""
 
+from pathlib import Path
+
+import book
 import pytest
 import shop
 from waiting import until
 
 from headrace.crash import CrashPoints
+from migrations import layout
 from migrations.errors import NotAlike
 from migrations.merge import Merging
 from migrations.merger import Merger
@@ -49,3 +53,22 @@ def test_a_trigger_on_main_that_drops_rows_loses_none(
     with pytest.raises(NotAlike, match="2 rows were merged, and main took 1"):
         store.merge(connection)
     assert connection.execute("SELECT id FROM shop.sales ORDER BY id").fetchall() == [(1,), (2,)]
+
+
+def test_a_trigger_on_main_that_drops_rows_of_a_key_loses_none(
+    connection: Connection, tmp_path: Path
+) -> None:
+    layout.prepare(connection, shop.HERE, book.flow)
+    made = book.Book(tmp_path / "book")
+    made.commit([book.Entry("a", 1, 1.0), book.Entry("b", 1, 2.0), book.Entry("c", 1, 3.0)])
+    made.commit([book.Entry("c", 1, 3.0, gone=True)])
+    connection.execute(
+        """CREATE FUNCTION dropped() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+        CREATE TRIGGER t BEFORE INSERT ON book_main.latest
+        FOR EACH ROW WHEN (NEW.account = 'b') EXECUTE FUNCTION dropped()"""
+    )
+    made.push(connection)
+    with pytest.raises(NotAlike, match=r"book\.latest, 2 rows were merged, and main took 1"):
+        made.merge(connection)
+    made.check_main(connection)
+    made.close()

@@ -23,7 +23,7 @@ from headrace import config
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints, Point
 from headrace.errors import ConfigError, NotRunning, Refused
-from migrations import layout, ledger, warehouse
+from migrations import layout, ledger, push, warehouse
 from migrations.errors import (
     Away,
     Drift,
@@ -482,3 +482,18 @@ def test_a_push_whose_process_hangs_amid_it_keeps_nobody_out_for_ever(
         with pytest.raises(Away, match="idle-in-transaction timeout"), translated("hanging"):
             hanging.execute("COMMIT")
     assert rows(connection) == [(1, 1.0, None)]
+
+
+def test_a_push_takes_no_more_bytes_than_it_may(
+    store: shop.Shop, connection: warehouse.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "BYTES_MAX", 5_000)
+    for number in range(4):
+        store.sell((number, 1.0, "x" * 3_000))
+    moved = [store.push(connection) for _ in range(4)]
+    assert [(p.through, p.more) for p in moved] == [(1, True), (2, True), (3, True), (4, False)]
+    for number in range(4, 8):
+        store.sell((number, 1.0, "x" * 1_000))
+    assert store.push(connection) == Pushed(4, 7, 3, more=True)
+    assert store.push(connection) == Pushed(7, 8, 1, more=False)
+    assert len(rows(connection)) == 8

@@ -76,7 +76,7 @@ def test_a_table_that_is_routed_to_a_warehouse_later_is_filled_from_another_one(
         sell(store, 3)
         with pytest.raises(Unfilled, match=r"nothing of refunds: that was routed to it later"):
             push(store, more, there)
-        assert not rebuild.enroll(there, more, [first], shop.flow)
+        assert not rebuild.enroll(there, more, [first], shop.flow, [store.origin])
         begin(store, more, first, there)
         check(store, more, there, 2)
         assert push(store, first, here) == push(store, more, there) == 3
@@ -96,10 +96,32 @@ def test_a_table_that_is_new_everywhere_needs_no_filling(
             connection.execute("UPDATE headrace.ledger SET tables = tables - 'refunds'")
             connection.execute("DELETE FROM shop_delta.refunds")
         for place, connection in [(first, here), (second, there)]:
-            assert rebuild.enroll(connection, place, [first, second], shop.flow)
+            assert rebuild.enroll(connection, place, [first, second], shop.flow, [store.origin])
             assert ledger.read(connection, ["shop"])["shop", 0].tables["refunds"].rows == 0
         sell(store, 2)
         assert push(store, first, here) == 2
+
+
+def test_a_table_of_which_a_warehouse_that_was_away_has_missed_nothing_needs_no_filling(
+    store: shop.Shop, warehouse_url: str, second_url: str
+) -> None:
+    """Another one has rows of it, all from batches that this one has still to come to."""
+    first = Warehouse("first", warehouse_url)
+    second = Warehouse("second", second_url, ("shop.refunds",))
+    store.origin.feed("shop", ["first", "second"])
+    with connected(first) as here, connected(second) as there:
+        sell(store, 1)
+        push(store, first, here)
+        push(store, second, there)
+        here.execute("UPDATE headrace.ledger SET tables = tables - 'refunds'")
+        here.execute("DELETE FROM shop_delta.refunds")
+        there.execute("UPDATE headrace.ledger SET tables = '{\"refunds\": [0, 0]}', rows = 0")
+        there.execute("DELETE FROM shop_delta.refunds")
+        sell(store, 2, 3)
+        push(store, second, there)
+        assert rebuild.enroll(here, first, [second], shop.flow, [store.origin])
+        assert push(store, first, here) == 3
+        assert ids(here, "refunds") == ids(there, "refunds") == [2, 3]
 
 
 def test_while_a_warehouse_is_filled_the_core_forgets_nothing_that_it_will_lack(

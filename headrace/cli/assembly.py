@@ -20,6 +20,7 @@ from etl_procs.partitions import Partitions
 from headrace.clock import Clock
 from headrace.config import Config
 from headrace.crash import CrashPoints
+from headrace.errors import HeadraceError
 from headrace.local import jars
 from headrace.local.home import Home
 from ingest import session, topics
@@ -84,8 +85,7 @@ class Engine:
             mergers = [self._merger(place) for place in places if self._config.merge.every_s]
             self._feed(places)
             self._pushers = [self._pusher(place, places, ending) for place in places]
-            for pusher in self._pushers:
-                pusher.prepare()
+            self._prepare(places)
             scratch = self._config.home / "spark"
             shutil.rmtree(scratch, ignore_errors=True)  # checkpoints of engines that were killed
             scratch.mkdir(exist_ok=True)
@@ -138,6 +138,16 @@ class Engine:
                                 flow.place(partition),
                                 gone,
                             )
+
+    def _prepare(self, places: Sequence[Warehouse]) -> None:
+        """Make the warehouses' tables. One that must be mended keeps no other from being fed."""
+        for place, pusher in zip(places, self._pushers, strict=True):
+            try:
+                pusher.prepare()
+            except HeadraceError as error:
+                if len(places) == 1:
+                    raise
+                log.error("the warehouse %s: %s. %s", place.name, error.what, error.hint)
 
     def _origin(self, partition: int) -> Origin:
         crash = CrashPoints(self._config.testing.crash_at)
