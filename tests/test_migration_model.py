@@ -1,0 +1,139 @@
+"""Any schedule of pushes, merges and rebuilds, cut off anywhere, ends as a dictionary says."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+
+import book
+import psycopg
+import pytest
+from book import Book, Entry
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+
+from etl_procs.origin import Origin
+from headrace import config
+from headrace.crash import CrashPoints, Point
+from migrations import audit, layout, ledger, warehouse
+from migrations.merge import Merging
+from migrations.push import Push
+from migrations.rebuild import Rebuild
+from migrations.warehouse import Connection, Warehouse
+
+
+class Killed(Exception):
+    """The process would have ended here."""
+
+
+class Killing(CrashPoints):
+    """Ends what runs when so many points have been reached; 0: never."""
+
+    def __init__(self, nth: int) -> None:
+        super().__init__()
+        self._left_to_go = nth
+
+    def reached(self, point: Point) -> None:
+        self._left_to_go -= 1
+        if self._left_to_go == 0:
+            raise Killed(point.value)
+
+
+@dataclass(frozen=True)
+class Do:
+    """Something with a warehouse, ended when so many crash points have been reached."""
+
+    what: str
+    where: int
+    nth: int
+    batches_max: int
+
+
+an_entry = st.builds(
+    Entry,
+    st.sampled_from(["", "a", "b"]),
+    st.integers(0, 1),
+    st.sampled_from([0.0, 1.5, 1e300]),
+    st.none() | st.sampled_from(["x", "\\N"]),
+    st.booleans(),
+)
+batches = st.lists(st.lists(an_entry, max_size=4), min_size=1, max_size=3)
+does = st.builds(
+    Do,
+    st.sampled_from(["push", "push", "merge", "rebuild"]),
+    st.integers(0, 1),
+    st.integers(0, 9),
+    st.integers(1, 3),
+)
+
+
+def do(step: Do, made: Book, places: Sequence[Warehouse], connection: Connection) -> None:
+    """Do it, with a core's file that is opened anew, as after a restart."""
+    crash = Killing(step.nth)
+    place, other = places[step.where], places[1 - step.where]
+    with closing(Origin(made.path, config.Core(), crash)) as origin, suppress(Killed):
+        if step.what == "push":
+            Push(0, place, origin, crash, step.batches_max).run(connection, book.flow)
+        elif step.what == "merge":
+            Merging(place, crash).run(connection, book.flow)
+        else:
+            Rebuild(place, other, [origin], crash).run(connection, book.flow)
+
+
+def check(made: Book, place: Warehouse, connection: Connection) -> None:
+    made.check_main(connection)  # of live, by the plain names
+    with made.reader.snapshot() as snapshot:
+        assert audit.findings(connection, place, book.flow, [snapshot]) == []
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(steps=st.lists(batches | does, min_size=3, max_size=14))
+def test_any_schedule_that_is_cut_off_anywhere_ends_in_what_a_dictionary_holds(
+    warehouse_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: Sequence[Sequence[Sequence[Entry]] | Do],
+) -> None:
+    made = Book(tmp_path_factory.mktemp("core"))
+    with ExitStack() as opened:
+        places = [Warehouse("first", warehouse_url), Warehouse("second", second(warehouse_url))]
+        connections = [
+            opened.enter_context(warehouse.connect(place.url, application="test"))
+            for place in places
+        ]
+        made.origin.feed("book", [place.name for place in places])
+        for place, connection in zip(places, connections, strict=True):
+            connection.execute(
+                "DROP SCHEMA IF EXISTS book, book_main, book_delta, headrace CASCADE"
+            )
+            layout.prepare(connection, place, book.flow)
+        for step in steps:
+            if isinstance(step, Do):
+                do(step, made, places, connections[step.where])
+                check(made, places[step.where], connections[step.where])
+            else:
+                made.commit(*step)
+        for at, connection in enumerate(connections):
+            while ledger.read(connection, ["book"])["book", 0].batch < len(made.batches):
+                do(Do("push", at, 0, 100), made, places, connection)
+            do(Do("merge", at, 0, 0), made, places, connection)
+            check(made, places[at], connection)
+            assert ledger.merged(connection, ["book"]) == {("book", 0): len(made.batches)}
+            do(Do("push", at, 0, 100), made, places, connection)
+        with made.reader.snapshot() as snapshot:
+            assert snapshot.waiting("book") == 0
+    made.close()
+
+
+def second(url: str) -> str:
+    """Make a second database, if it is not there yet; it goes with the server."""
+    name = url.rsplit("/", 1)[1] + "_2"
+    with (
+        psycopg.connect(url, autocommit=True) as connection,
+        suppress(psycopg.errors.DuplicateDatabase),
+    ):
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    return url.rsplit("/", 1)[0] + "/" + name
