@@ -3,11 +3,12 @@
 All of them are forked off one process that has imported everything, and begin within 50 ms.
 """
 
+import atexit
 import os
 import signal
 import sys
 from importlib import import_module
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ CONTEXT: Any = get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     ["migrations.jobs", "pyarrow.compute", "api.island", "etl_procs.core", "pytest"]
 )
+
+# It would end by itself, a moment after the tests: nothing of theirs is to be left by then.
+atexit.register(forkserver._forkserver._stop)  # type: ignore[attr-defined]
 
 REFUSED = 3
 """The exit code of one that could not do it, and says why."""

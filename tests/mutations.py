@@ -162,8 +162,8 @@ MUTATIONS = [
     Mutation(
         "a batch more is forgotten than was confirmed",
         "staging.py",
-        "AND last_batch <= :through",
-        "AND last_batch <= :through + 1",
+        "= :dataflow AND last_batch <= :through",
+        "= :dataflow AND last_batch <= :through + 1",
     ),
     Mutation(
         "one outlet has one part of a batch",
