@@ -9,7 +9,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -146,7 +146,7 @@ class Jobs:
         with self._lock:
             self._running[id_] = progress
         job = Job(self._place, self._registry, migration, progress)
-        self._waiting.submit(self._wait, job)
+        self._waiting.submit(self._wait, job).add_done_callback(_tell_bug)
 
     def _tell(self, id_: str, at: Progress) -> None:
         try:
@@ -160,7 +160,7 @@ class Jobs:
     def _wait(self, job: "Job") -> None:
         """Wait until it may run; who waits keeps no other from running."""
         if self._ended(job, job.wait_until_idle):
-            self._threads.submit(self._run, job)
+            self._threads.submit(self._run, job).add_done_callback(_tell_bug)
 
     def _run(self, job: "Job") -> None:
         self._ended(job, job.run)
@@ -176,11 +176,10 @@ class Jobs:
                 if outcome is not None:
                     self._surely(partial(self._registry.end, id_, outcome))
                     log.info("migration %s %s", id_, outcome.state.value)
-        except Exception:
-            log.exception("migration %s", id_)
-        if not goes_on:
-            with self._lock:
-                del self._running[id_]
+        finally:
+            if not goes_on:
+                with self._lock:
+                    del self._running[id_]
         return goes_on
 
     def _surely(self, write: Callable[[], bool]) -> bool:
@@ -212,6 +211,13 @@ class Jobs:
             return Outcome(
                 State.FAILED, error={"code": "Bug", "what": f"a bug: {error!r}", "hint": hint}
             )
+
+
+def _tell_bug(thread: Future[None]) -> None:
+    """Say what nobody foresaw: a pool of threads keeps it to itself."""
+    error = None if thread.cancelled() else thread.exception()
+    if error is not None:
+        log.critical("a migration goes no further until the API starts anew", exc_info=error)
 
 
 @dataclass(slots=True)

@@ -107,11 +107,6 @@ class State(Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    @property
-    def is_end(self) -> bool:
-        """Whether nothing comes after it."""
-        return self not in (State.WAITING, State.RUNNING)
-
 
 @dataclass(frozen=True, slots=True)
 class Idle:

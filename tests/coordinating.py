@@ -167,6 +167,8 @@ def _pull(
     jobs = Jobs(registry, place)
     jobs.resume()
     jobs.put(id_, Asked(Kind.PULL, places[0].name))
-    until(lambda: registry.find(id_).state.is_end, PATIENCE_S, lambda: str(registry.find(id_)))
+    until(
+        lambda: registry.find(id_).ended_at is not None, PATIENCE_S, lambda: str(registry.find(id_))
+    )
     jobs.close()
     assert registry.find(id_).state is State.SUCCEEDED, registry.find(id_)

@@ -164,3 +164,20 @@ def test_a_registry_whose_disk_was_full_tells_the_end_later(
         store.sell((1, 1.0, "a"))
         moved.jobs.put("x", PULL)
         assert end(moved).state is State.SUCCEEDED, end(moved).error
+
+
+def test_what_nobody_foresaw_is_said(
+    store: shop.Shop,
+    connection: Connection,
+    warehouse_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def unforeseen(*_: object) -> bool:
+        raise RuntimeError("nobody thought of it")
+
+    with running(store, warehouse_url) as moved:
+        monkeypatch.setattr(moved.registry, "end", unforeseen)
+        moved.jobs.put("x", PULL)
+        until(lambda: "nobody thought of it" in caplog.text, 30, lambda: caplog.text)
+        assert moved.jobs._running == {}

@@ -223,7 +223,7 @@ def test_a_migration_that_is_cancelled_amid_a_statement_leaves_nothing_of_it(
         jobs.put("m", Asked(kind, first.name, source=second.name if kind is Kind.REBUILD else ""))
         until(lambda: blocked(holding) == 1, 30, lambda: str(registry.find("m")))
         jobs.cancel("m")
-        until(lambda: registry.find("m").state.is_end, 30, lambda: str(registry.find("m")))
+        until(lambda: registry.find("m").ended_at is not None, 30, lambda: str(registry.find("m")))
         assert registry.find("m").state is State.CANCELLED
         assert library.check(first) == before
         holding.execute("SELECT pg_advisory_unlock(1)")
