@@ -55,6 +55,15 @@ RELATION: LiteralString = """\
 SELECT relkind FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE nspname = %(schema)s AND relname = %(table)s"""
 
+# It, or a part of it: its rows would not outlive a crash of the server, and nobody keeps others.
+UNLOGGED: LiteralString = """\
+SELECT EXISTS (
+    SELECT FROM pg_class AS part
+    WHERE relpersistence = 'u' AND (
+        part.oid = whole.oid OR part.oid IN (SELECT relid FROM pg_partition_tree(whole.oid))))
+FROM pg_class AS whole JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE nspname = %(schema)s AND relname = %(table)s"""
+
 COLUMNS: LiteralString = """\
 SELECT attname, format_type(atttypid, atttypmod), attnotnull
 FROM pg_attribute
@@ -224,6 +233,9 @@ def _drift(connection: Connection, relation: Relation) -> Iterator[str]:
         what = "table" if relation.kinds is TABLE_KINDS else "view"
         yield f"{relation.of} is not a {what} there"
         return
+    ((is_unlogged,),) = connection.execute(UNLOGGED, relation.place).fetchall()
+    if is_unlogged:
+        yield f"{relation.of} is UNLOGGED, and a crash would empty it: ALTER TABLE ... SET LOGGED"
     defined, there = relation.columns, _there(connection, relation)
     for name in [*defined, *(name for name in there if name not in defined)]:
         if defined.get(name) != there.get(name):

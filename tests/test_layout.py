@@ -138,3 +138,29 @@ def test_main_has_the_indexes_that_are_declared_and_delta_has_none(
         "WHERE schemaname IN ('grown_main', 'grown_delta') ORDER BY 2"
     ).fetchall()
     assert found == [("grown_main", "things__a"), ("grown_main", "things_pkey")]
+
+
+@pytest.mark.parametrize("schema", ["shop_main", "shop_delta"])
+def test_a_table_whose_rows_a_crash_takes_is_drift(
+    connection: warehouse.Connection, schema: str
+) -> None:
+    """What is in it the core has forgotten."""
+    connection.execute(f"ALTER TABLE {schema}.sales SET UNLOGGED".encode())
+    with pytest.raises(Drift, match=rf"{schema}\.sales is UNLOGGED, and a crash would empty it"):
+        layout.require(connection, HERE, shop.flow)
+    connection.execute(f"ALTER TABLE {schema}.sales SET LOGGED".encode())
+    layout.require(connection, HERE, shop.flow)
+
+
+def test_a_partition_whose_rows_a_crash_takes_is_drift(connection: warehouse.Connection) -> None:
+    for statement in (
+        "DROP TABLE shop_main.refunds CASCADE",
+        "CREATE TABLE shop_main.refunds (id bigint NOT NULL) PARTITION BY HASH (id)",
+        "CREATE UNLOGGED TABLE some_of_them PARTITION OF shop_main.refunds "
+        "FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
+    ):
+        connection.execute(statement.encode())
+    with pytest.raises(Drift, match=r"shop_main\.refunds is UNLOGGED"):
+        layout.prepare(connection, HERE, shop.flow)
+    connection.execute("ALTER TABLE some_of_them SET LOGGED")
+    layout.prepare(connection, HERE, shop.flow)
