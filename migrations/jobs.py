@@ -273,7 +273,7 @@ class Job:
 
     def _connected(self) -> Connection:
         connection = warehouse.connect(self._warehouse.url, application="headrace migration")
-        self.progress.interrupted_by(connection.cancel_safe)
+        self.progress.interrupted_by(partial(warehouse.cancel, connection))
         return connection
 
     def wait_until_idle(self) -> None:

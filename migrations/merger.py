@@ -6,6 +6,7 @@ A merge that fails is said, and tried again the next time: until then live shows
 import logging
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 from etl_procs.dataflow import Dataflow
 from headrace.crash import CrashPoints
@@ -62,7 +63,7 @@ class Merger:
         with warehouse.connect(self._place.url, application="headrace merger") as connection:
             for dataflow in self._dataflows:
                 self._progress = Progress()
-                self._progress.interrupted_by(connection.cancel_safe)
+                self._progress.interrupted_by(partial(warehouse.cancel, connection))
                 if self._stopping.is_set():
                     return
                 merging = Merging(self._place, self._crash, progress=self._progress)

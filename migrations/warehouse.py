@@ -22,6 +22,8 @@ CONNECT_TIMEOUT_S = 5
 KEEPALIVES_IDLE_S = 10
 KEEPALIVES_INTERVAL_S = 5
 TCP_USER_TIMEOUT_MS = 30_000
+# Who cancels waits for an answer of the server, which may have vanished as well.
+CANCEL_TIMEOUT_S = 5.0
 
 # Somebody's forgotten transaction must not hold up a push, or the engine's end, for ever; nor must
 # one of ours whose process hangs.
@@ -112,6 +114,11 @@ def connect(url: str, *, application: str) -> Connection:
         connection.execute(SET_TIMEOUTS, timeouts)
         connection.execute(SET_DURABLE)
         return connection
+
+
+def cancel(connection: Connection) -> None:
+    """Have the server end the statement at hand; for a while, for it may not answer."""
+    connection.cancel_safe(timeout=CANCEL_TIMEOUT_S)
 
 
 def _check_url(url: str) -> None:

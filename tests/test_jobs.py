@@ -1,7 +1,9 @@
 """Migrations that are cancelled, cut off or not told at the worst moment, and what is said then."""
 
+import socket
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,9 +12,10 @@ import pytest
 import shop
 from moving import api_over, jobs_on
 from waiting import until
+from wire import Wire
 
 from api.migrations import Moved
-from migrations import jobs, ledger, load
+from migrations import jobs, ledger, load, warehouse
 from migrations.errors import Away
 from migrations.registry import Asked, Idle, Kind, Migration, State
 from migrations.warehouse import DEFAULT, Connection, Warehouse
@@ -40,6 +43,11 @@ def held(connection: Connection) -> Iterator[None]:
 def until_running(moved: Moved, id_: str = "x") -> None:
     """Wait until it waits for the lock."""
     until(lambda: moved.registry.find(id_).state is State.RUNNING, 30, lambda: "it has not begun")
+
+
+def is_waited_for(connection: Connection) -> bool:
+    """Tell whether anybody waits for a lock."""
+    return connection.execute("SELECT FROM pg_locks WHERE NOT granted").fetchone() is not None
 
 
 def end(moved: Moved, id_: str = "x") -> Migration:
@@ -104,6 +112,27 @@ def test_a_server_that_cannot_be_asked_to_cancel_keeps_nobody_from_stopping(
             until_running(moved)
             moved.jobs._running["x"].interrupted_by(gone)
             moved.jobs.cancel("x")
+        assert end(moved).state is State.CANCELLED
+
+
+def test_a_server_that_does_not_answer_who_cancels_is_not_waited_for(
+    store: shop.Shop, connection: Connection, warehouse_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warehouse, "CANCEL_TIMEOUT_S", 0.2)
+    store.sell((1, 1.0, "a"))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        Wire(warehouse_url).open() as wire,
+        running(store, wire.url) as moved,
+        held(connection),
+    ):
+        moved.jobs.put("x", PULL)
+        until(lambda: is_waited_for(connection), 30, lambda: "it has not begun")
+        wire.server = silent.getsockname()
+        began = time.monotonic()
+        moved.jobs.cancel("x")
+        assert time.monotonic() - began < 5
+        connection.execute("SELECT pg_cancel_backend(pid) FROM pg_locks WHERE NOT granted")
         assert end(moved).state is State.CANCELLED
 
 

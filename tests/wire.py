@@ -23,7 +23,8 @@ class Wire:
         parts = urlsplit(url)
         assert parts.hostname
         assert parts.port
-        self._server = parts.hostname, parts.port
+        self.server = parts.hostname, parts.port
+        """Where connections lead that are made from now on."""
         self._each_message, self._half = each_message, half
         self._listener = socket.create_server(("127.0.0.1", 0))
         port = self._listener.getsockname()[1]
@@ -58,7 +59,7 @@ class Wire:
             if self._closing:
                 client.close()
                 return
-            server = socket.create_connection(self._server)
+            server = socket.create_connection(self.server)
             for side in (client, server):
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for name, ends in (("client", (client, server)), ("server", (server, client))):
