@@ -32,6 +32,13 @@ SET_TIMEOUTS: LiteralString = """\
 SELECT set_config('lock_timeout', %(lock_ms)s, false),
     set_config('idle_in_transaction_session_timeout', %(idle_ms)s, false)"""
 
+# A role's or a database's limit is meant for queries. A COPY takes as long as its rows do: ended
+# each time it would look like a server that is away, and be tried again for ever. (PostgreSQL 17
+# has the second one, too.)
+UNLIMIT: LiteralString = """\
+SELECT set_config(name, '0', false) FROM pg_settings
+WHERE name IN ('statement_timeout', 'transaction_timeout')"""
+
 # What has been committed the core forgets: it must be on the server's disk.
 SET_DURABLE: LiteralString = """\
 SELECT set_config('synchronous_commit', 'on', false)
@@ -111,6 +118,7 @@ def connect(url: str, *, application: str) -> Connection:
             tcp_user_timeout=TCP_USER_TIMEOUT_MS,
         )
         timeouts = {"lock_ms": str(LOCK_TIMEOUT_MS), "idle_ms": str(IDLE_TIMEOUT_MS)}
+        connection.execute(UNLIMIT)
         connection.execute(SET_TIMEOUTS, timeouts)
         connection.execute(SET_DURABLE)
         return connection

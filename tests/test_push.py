@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,25 @@ def test_a_push_does_not_wait_for_ever_behind_a_forgotten_transaction(
             with pytest.raises(Away, match="lock timeout"):
                 store.push(own)
         assert store.push(own).rows == 1
+
+
+@pytest.mark.parametrize("setting", ["statement_timeout", "transaction_timeout"])
+def test_a_limit_on_queries_of_its_role_ends_no_push(
+    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str, setting: str
+) -> None:
+    """It would look like a server that is away."""
+    if connection.execute("SELECT FROM pg_settings WHERE name = %s", [setting]).fetchone() is None:
+        pytest.skip("this PostgreSQL has no such setting")
+    name = connection.info.dbname
+    connection.execute(f'ALTER ROLE CURRENT_USER IN DATABASE "{name}" SET {setting} = 100'.encode())
+    store.sell((1, 1.0, None))
+    with warehouse.connect(warehouse_url, application="test") as own, ThreadPoolExecutor() as pool:
+        with connection.transaction():
+            ledger.lock(connection, "shop", 0)
+            pushing = pool.submit(store.push, own)
+            with pytest.raises(TimeoutError):
+                pushing.result(0.5)
+        assert pushing.result(10).rows == 1
 
 
 def test_two_pushers_at_once_move_every_row_once(
