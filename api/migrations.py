@@ -87,7 +87,7 @@ class MigrationOut(BaseModel):
     source: str
     state: State
     stage: str = Field(description="What it does just now.")
-    rows: int
+    rows: int = Field(description="What it has committed; what was rolled back does not count.")
     bytes: int
     reached: dict[str, int] = Field(
         description="The batch of each dataflow, or of each of its partitions, that it reached."

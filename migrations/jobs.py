@@ -142,7 +142,7 @@ class Jobs:
 
     def _start(self, migration: Migration) -> None:
         id_ = migration.id
-        progress = Progress(partial(self._tell, id_))
+        progress = Progress(partial(self._tell, id_), migration.rows, migration.size)
         with self._lock:
             self._running[id_] = progress
         job = Job(self._place, self._registry, migration, progress)

@@ -48,7 +48,7 @@ class Merging:
         with translated(f"merging {dataflow.name} in {self.warehouse.name}"):
             connection.isolation_level = IsolationLevel.REPEATABLE_READ
             try:
-                with connection.transaction():
+                with self.progress.counting(), connection.transaction():
                     lock(connection, outlets)
                     connection.execute(MEMORY)
                     plan = decide(connection, dataflow, outlets)

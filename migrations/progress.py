@@ -1,8 +1,8 @@
 """The progress of a migration: at which stage it is, what it has moved, and whether to go on."""
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import psycopg
 
@@ -10,11 +10,18 @@ from migrations.errors import Cancelled
 
 
 class Progress:
-    """What one migration tells while it runs; it may be asked to stop from any thread."""
+    """What one migration tells while it runs; it may be asked to stop from any thread.
 
-    def __init__(self, tell: Callable[["Progress"], None] = lambda _: None) -> None:
+    `rows` and `size` are of what has been committed. That may be more: where a connection was lost
+    in a commit, or a process died after it, whoever goes on finds it done and moves nothing.
+    """
+
+    def __init__(
+        self, tell: Callable[["Progress"], None] = lambda _: None, rows: int = 0, size: int = 0
+    ) -> None:
         self.stage = ""
-        self.rows = self.size = 0
+        self.rows, self.size = rows, size
+        self._moved_rows = self._moved_size = 0
         self._tell = tell
         self._cancelled = threading.Event()
         self._interrupt: Callable[[], None] = lambda: None
@@ -26,11 +33,20 @@ class Progress:
         self.stage = stage
         self._tell(self)
 
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count what a transaction has moved, after its commit: what is rolled back never was."""
+        self._moved_rows = self._moved_size = 0
+        yield
+        self.rows += self._moved_rows
+        self.size += self._moved_size
+        with suppress(Cancelled):  # what is done is done; the next stage does not begin
+            self._tell(self)
+
     def moved(self, rows: int, size: int) -> None:
-        """Count what a stage has moved."""
-        self.rows += rows
-        self.size += size
-        self._tell(self)
+        """Say what a stage of the transaction at hand has moved."""
+        self._moved_rows += rows
+        self._moved_size += size
 
     def cancel(self) -> None:
         """Have it stop: before the next stage, and amid a statement of the warehouse."""

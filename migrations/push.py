@@ -64,7 +64,7 @@ class Push:
         """Move what is staged, at most `batches_max` batches of it, and none after `upto`."""
         runner = Runner(connection, self.crash, self.migration, self.progress, origin=self.origin)
         with translated(f"pushing {dataflow.name} to {self.warehouse.name}"):
-            with connection.transaction():
+            with self.progress.counting(), connection.transaction():
                 arrived = ledger.lock(connection, dataflow.name, self.partition)
                 with self.origin.snapshot() as runner.snapshot:
                     committed = runner.snapshot.batch(dataflow.name)

@@ -49,7 +49,7 @@ class Rebuild:
             source.isolation_level = IsolationLevel.REPEATABLE_READ
             source.read_only = True
             runner = Runner(connection, self.crash, self.migration, self.progress, source=source)
-            with connection.transaction():
+            with self.progress.counting(), connection.transaction():
                 for partition in range(dataflow.partitions):
                     ledger.lock(connection, dataflow.name, partition)
                 merge.lock(connection, self.warehouse.outlets(dataflow))

@@ -68,7 +68,7 @@ AIM = "UPDATE migrations SET goal = :goal WHERE id = :id"
 
 TELL = """\
 UPDATE migrations SET stage = :stage, rows = :rows, bytes = :bytes
-WHERE id = :id AND state = 'running' AND NOT is_to_stop"""
+WHERE id = :id AND state = 'running' RETURNING is_to_stop"""
 
 WITHDRAW = """\
 UPDATE migrations SET state = 'cancelled', ended_at = :at WHERE id = :id AND state = 'waiting'"""
@@ -233,7 +233,10 @@ class Registry:
 
     def tell(self, id_: str, stage: str, rows: int, size: int) -> bool:
         """Say how far it is; False if it is to stop, as another process may have been told."""
-        return self._write(TELL, id=id_, stage=stage, rows=rows, bytes=size)
+        of = {"id": id_, "stage": stage, "rows": rows, "bytes": size}
+        with self._writing() as connection:
+            found = connection.execute(TELL, of).fetchall()
+        return [row["is_to_stop"] for row in found] == [False]
 
     def withdraw(self, id_: str) -> bool:
         """Say that it is cancelled, if it has not begun."""

@@ -193,10 +193,11 @@ class Runner:
             giving.copy(_of(outlet, COPY_OUT)) as reading,
             taking.copy(_of(outlet, COPY_IN)) as writing,
         ):
+            size = 0
             for part in reading:
                 writing.write(part)
-                self.progress.size += len(part)
-        self.progress.moved(taking.rowcount, 0)
+                size += len(part)
+        self.progress.moved(taking.rowcount, size)
         total = checksum.expression(outlet.columns.arrow)
         live = sql.Identifier(outlet.dataflow, outlet.name)
         main = tables.identifier(tables.main(outlet))

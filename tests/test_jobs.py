@@ -195,6 +195,49 @@ def test_a_registry_whose_disk_was_full_tells_the_end_later(
         assert end(moved).state is State.SUCCEEDED, end(moved).error
 
 
+@pytest.mark.parametrize(("kind", "last"), [("pull", "move"), ("merge", "merge")])
+def test_rows_that_were_rolled_back_do_not_count(
+    store: shop.Shop,
+    connection: Connection,
+    warehouse_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    last: str,
+) -> None:
+    """An attempt fails when all of its rows are there, and the next one does not."""
+    store.sell((1, -1.0, "a"), (2, 1.0, "b"))
+    if kind == "merge":
+        store.push(connection)
+    step, failures = getattr(ledger, last), iter([Away("gone for a moment", hint="")] * 2)
+
+    def fails_at_first(*of: object, **more: object) -> None:
+        for failure in failures:
+            raise failure
+        step(*of, **more)
+
+    monkeypatch.setattr(ledger, last, fails_at_first)
+    with running(store, warehouse_url, give_up_s=0.0) as moved:
+        moved.jobs.put("a", Asked(Kind(kind), DEFAULT))
+        assert (end(moved, "a").state, end(moved, "a").rows) == (State.FAILED, 0)
+        assert end(moved, "a").size == 0
+    with running(store, warehouse_url) as moved:
+        moved.jobs.put("b", Asked(Kind(kind), DEFAULT))
+        assert (end(moved, "b").state, end(moved, "b").rows) == (State.SUCCEEDED, 3)
+
+
+def test_what_was_committed_before_the_api_died_counts_too(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.0, "a"))
+    with running(store, warehouse_url) as moved:
+        moved.registry.put("x", PULL)
+        moved.registry.begin("x")
+        moved.registry.tell("x", "", 5, 50)
+        moved.jobs.resume()
+        assert (end(moved).state, end(moved).rows) == (State.SUCCEEDED, 6)
+        assert end(moved).size > 50
+
+
 def test_what_nobody_foresaw_is_said(
     store: shop.Shop,
     connection: Connection,
