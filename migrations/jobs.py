@@ -146,7 +146,7 @@ class Jobs:
         with self._lock:
             self._running[id_] = progress
         job = Job(self._place, self._registry, migration, progress)
-        self._waiting.submit(self._wait, job).add_done_callback(_tell_bug)
+        self._waiting.submit(self._wait, job).add_done_callback(partial(self._end_bug, job))
 
     def _tell(self, id_: str, at: Progress) -> None:
         try:
@@ -160,7 +160,7 @@ class Jobs:
     def _wait(self, job: "Job") -> None:
         """Wait until it may run; who waits keeps no other from running."""
         if self._ended(job, job.wait_until_idle):
-            self._threads.submit(self._run, job).add_done_callback(_tell_bug)
+            self._threads.submit(self._run, job).add_done_callback(partial(self._end_bug, job))
 
     def _run(self, job: "Job") -> None:
         self._ended(job, job.run)
@@ -174,13 +174,26 @@ class Jobs:
                 outcome = self._outcome(job, do)
                 goes_on = outcome is None and not self._stopping.is_set()
                 if outcome is not None:
-                    self._surely(partial(self._registry.end, id_, outcome))
-                    log.info("migration %s %s", id_, outcome.state.value)
+                    self._end(job, outcome)
         finally:
             if not goes_on:
                 with self._lock:
                     del self._running[id_]
         return goes_on
+
+    def _end(self, job: "Job", outcome: Outcome) -> None:
+        id_, at = job.migration.id, job.progress
+        self._surely(partial(self._registry.tell, id_, at.stage, at.rows, at.size))
+        self._surely(partial(self._registry.end, id_, outcome))
+        log.info("migration %s %s", id_, outcome.state.value)
+
+    def _end_bug(self, job: "Job", thread: Future[None]) -> None:
+        """Say what nobody foresaw: a pool of threads keeps it to itself."""
+        error = None if thread.cancelled() else thread.exception()
+        if error is not None:
+            log.critical("migration %s", job.migration.id, exc_info=error)
+            if not self._stopping.is_set():
+                self._end(job, Outcome.of_bug(error))
 
     def _surely(self, write: Callable[[], bool]) -> bool:
         """Write into the registry, as soon as its disk takes it; False if it does not before
@@ -203,21 +216,10 @@ class Jobs:
                 return None
             if isinstance(error, Cancelled) or job.progress.is_cancelled:
                 return Outcome(State.CANCELLED)
-            told = {"code": type(error).__name__, "what": error.what, "hint": error.hint}
-            return Outcome(State.FAILED, error=told)
+            return Outcome.of_error(error)
         except Exception as error:
             log.exception("migration %s", job.migration.id)
-            hint = "The API's log tells more: `headrace logs api`."
-            return Outcome(
-                State.FAILED, error={"code": "Bug", "what": f"a bug: {error!r}", "hint": hint}
-            )
-
-
-def _tell_bug(thread: Future[None]) -> None:
-    """Say what nobody foresaw: a pool of threads keeps it to itself."""
-    error = None if thread.cancelled() else thread.exception()
-    if error is not None:
-        log.critical("a migration goes no further until the API starts anew", exc_info=error)
+            return Outcome.of_bug(error)
 
 
 @dataclass(slots=True)
@@ -260,7 +262,7 @@ class Job:
                 self._rebuild()
             case Kind.AUDIT:
                 if found := self._audit():
-                    return _not_as_it_should_be(found, self.reached)
+                    return Outcome.of_findings(found, self.reached)
         return Outcome(State.SUCCEEDED, self.reached)
 
     @property
@@ -387,12 +389,3 @@ class Job:
         """Take note of how far main is."""
         for (_, partition), batch in ledger.merged(connection, [flow.name]).items():
             self.reached[flow.place(partition)] = batch
-
-
-def _not_as_it_should_be(found: Sequence[str], reached: Mapping[str, int]) -> Outcome:
-    told = {
-        "code": "AuditFailed",
-        "what": "; ".join(found),
-        "hint": "docs/operations.md tells what to do about each.",
-    }
-    return Outcome(State.FAILED, reached, tuple(found), told)

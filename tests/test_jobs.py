@@ -17,7 +17,7 @@ from wire import Wire
 from api.migrations import Moved
 from migrations import jobs, ledger, load, warehouse
 from migrations.errors import Away
-from migrations.registry import Asked, Idle, Kind, Migration, State
+from migrations.registry import Asked, Idle, Kind, Migration, Outcome, State
 from migrations.warehouse import DEFAULT, Connection, Warehouse
 
 PULL = Asked(Kind.PULL, DEFAULT)
@@ -178,7 +178,7 @@ def test_the_time_in_which_a_migration_waited_until_a_warehouse_was_idle_does_no
 def test_a_registry_whose_disk_was_full_tells_the_end_later(
     store: shop.Shop, connection: Connection, warehouse_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = iter([sqlite3.OperationalError("database or disk is full")] * 2)
+    full = iter([sqlite3.OperationalError("database or disk is full")] * 6)
     with running(store, warehouse_url) as moved:
         for name in ("tell", "end"):
             write = getattr(moved.registry, name)
@@ -193,6 +193,7 @@ def test_a_registry_whose_disk_was_full_tells_the_end_later(
         store.sell((1, 1.0, "a"))
         moved.jobs.put("x", PULL)
         assert end(moved).state is State.SUCCEEDED, end(moved).error
+        assert end(moved).rows == 1
 
 
 @pytest.mark.parametrize(("kind", "last"), [("pull", "move"), ("merge", "merge")])
@@ -238,18 +239,34 @@ def test_what_was_committed_before_the_api_died_counts_too(
         assert end(moved).size > 50
 
 
-def test_what_nobody_foresaw_is_said(
+@pytest.mark.parametrize("unforeseen", [RuntimeError("unthought-of"), SystemExit("unthought-of")])
+def test_what_nobody_foresaw_fails_the_migration_and_the_next_goes_on(
     store: shop.Shop,
     connection: Connection,
     warehouse_url: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    unforeseen: BaseException,
 ) -> None:
-    def unforeseen(*_: object) -> bool:
-        raise RuntimeError("nobody thought of it")
-
+    store.sell((1, 1.0, "a"))
     with running(store, warehouse_url) as moved:
-        monkeypatch.setattr(moved.registry, "end", unforeseen)
+        write, bugs = moved.registry.end, iter([unforeseen])
+
+        def fails_once(id_: str, outcome: Outcome) -> bool:
+            for bug in bugs:
+                raise bug
+            return write(id_, outcome)
+
+        monkeypatch.setattr(moved.registry, "end", fails_once)
         moved.jobs.put("x", PULL)
-        until(lambda: "nobody thought of it" in caplog.text, 30, lambda: caplog.text)
+        failed = end(moved)
+        assert (failed.state, failed.rows, failed.stage) == (State.FAILED, 1, "")
+        assert failed.error
+        assert failed.error["what"] == f"a bug: {unforeseen!r}"
+        assert "headrace logs api" in failed.error["hint"]
+        assert "unthought-of" in caplog.text
         assert moved.jobs._running == {}
+        store.sell((2, 1.0, "b"))
+        moved.jobs.put("y", PULL)
+        assert (end(moved, "y").state, end(moved, "y").rows) == (State.SUCCEEDED, 1)
+    assert ledger.read(connection, ["shop"])["shop", 0].rows == 2
