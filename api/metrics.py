@@ -10,6 +10,7 @@ from etl_procs.measured import Measured
 from etl_procs.metrics import BOUNDS
 from etl_procs.reader import Reader
 from headrace.errors import NotRunning
+from migrations.pushing import Pushing, State
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "headrace_core_"
@@ -44,16 +45,25 @@ class Figures:
     """Where the figures come from: the cores' committed state, and an engine if one lives."""
 
     def __init__(
-        self, cores: Sequence[Path], living: Callable[[], Sequence[Measured | None]]
+        self,
+        cores: Sequence[Path],
+        living: Callable[[], Sequence[Measured | None]],
+        pushers: Callable[[], Mapping[str, Pushing]] = dict,
     ) -> None:
         self._cores = cores
         self._living = living
+        self._pushers = pushers
 
     def text(self) -> str:
         """Give all of them, as they are now. What a dead engine has left is not among them."""
         living = self._living()
         up = bool(living) and None not in living
         metrics = [_gauge("up", "Whether an engine runs and measures.", [({}, up)])]
+        pushers = [
+            ({"warehouse": name}, pusher.state is not State.ENDED)
+            for name, pusher in self._pushers().items()
+        ]
+        metrics += [_gauge("pusher_up", "Whether it pushes, or waits for a warehouse.", pushers)]
         by_core = [_held(path) for path in self._cores]
         metrics += _of_all(by_core)
         metrics += _of_all([[] if found is None else _measured(found) for found in living])

@@ -13,6 +13,7 @@ from api.guard import KEYED
 from api.line import Line
 from api.problem import JSON, problems
 from api.values import dump
+from migrations import pushing
 from migrations.jobs import Jobs
 from migrations.places import Places
 from migrations.registry import Asked, Idle, Kind, Migration, Registry, State
@@ -116,11 +117,21 @@ class FlowOut(BaseModel):
     moved_at: str | None
 
 
+class PusherOut(BaseModel):
+    """What the engine's pusher to a warehouse does."""
+
+    state: pushing.State
+    since: str
+    what: str = Field(description="Why nothing is pushed; empty while something is.")
+    hint: str = Field(description="What to do.")
+
+
 class WarehouseOut(BaseModel):
     """A warehouse."""
 
     name: str
-    state: str = Field(description="ok, or what is wrong.")
+    state: str = Field(description="ok, or what is wrong with its database.")
+    pusher: PusherOut | None = Field(description="null: no engine runs.")
     dataflows: list[FlowOut]
 
 

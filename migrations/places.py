@@ -1,6 +1,6 @@
 """The places: how far each warehouse has come, looked up in its ledger and in the cores."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from etl_procs.reader import Reader
 from headrace.errors import HeadraceError, NotRunning
 from migrations import layout, ledger, warehouse
 from migrations.errors import translated
+from migrations.pushing import Pushing
 from migrations.warehouse import Warehouse
 
 
@@ -30,6 +31,8 @@ class Found:
 
     name: str
     state: str
+    pusher: Pushing | None
+    """None: no engine runs."""
     dataflows: tuple[Standing, ...]
 
 
@@ -40,12 +43,15 @@ class Places:
     warehouses: Sequence[Warehouse]
     dataflows: Mapping[str, Dataflow]
     cores: Sequence[Path]
+    pushers: Callable[[], Mapping[str, Pushing]] = dict
+    """Tells what the engine's do, if one runs."""
 
     def look(self) -> list[Found]:
         """Look at each warehouse; one that is away is told with the others."""
-        return [self._found(place) for place in self.warehouses]
+        pushers = self.pushers()
+        return [self._found(place, pushers.get(place.name)) for place in self.warehouses]
 
-    def _found(self, place: Warehouse) -> Found:
+    def _found(self, place: Warehouse, pusher: Pushing | None) -> Found:
         flows = [flow for flow in self.dataflows.values() if place.outlets(flow)]
         names = [flow.name for flow in flows]
         state = "ok"
@@ -67,7 +73,7 @@ class Places:
         except HeadraceError as error:
             state = error.what
         standings = tuple(s for flow in flows for s in self._standings(flow, arrived, merged))
-        return Found(place.name, state, standings)
+        return Found(place.name, state, pusher, standings)
 
     def _standings(
         self,

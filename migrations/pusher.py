@@ -17,6 +17,7 @@ from headrace.clock import Clock
 from migrations import layout, rebuild, warehouse
 from migrations.errors import Away, Gap
 from migrations.push import Push
+from migrations.pushing import Pushing, State, ended_by
 from migrations.warehouse import Connection, Warehouse
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,14 @@ class Pusher:
         self._pending = True  # what an earlier run has left behind
         self._rows = self._size = 0
         self._stopping = False
+        self.pushing = Pushing(State.WAITS, self._now(), "it has not connected yet")
+        """What it does just now: written by its thread, for everybody to read."""
         self._thread = threading.Thread(target=self._run, name=f"push {place.name}", daemon=True)
+
+    @property
+    def name(self) -> str:
+        """The name of its warehouse."""
+        return self._place.name
 
     def prepare(self) -> None:
         """Make the warehouse's tables, and refuse those that are not the dataflows'.
@@ -105,6 +113,7 @@ class Pusher:
             self._push_and_retry()
         except Exception as error:  # noqa: BLE001 - the thread's last place to say something
             log.error("pushing to %s stops: %s", self._place.name, error)
+            self.pushing = ended_by(error, self._now())
             self._on_failure(error)
 
     def _push_and_retry(self) -> None:
@@ -118,15 +127,22 @@ class Pusher:
                         started = self._clock.monotonic()
                         has_moved = self._push_all(connection)
                         backoff_s = BACKOFF_S_MIN
+                        if self.pushing.state is not State.PUSHES:
+                            self.pushing = Pushing(State.PUSHES, self._now())
                         if has_moved:
                             self._rest(started + self._limits.wait_s - self._clock.monotonic())
             except (Away, Passing) as error:
                 log.warning(
                     "pushing to %s again in %.1f s: %s", self._place.name, backoff_s, error.what
                 )
+                since = self.pushing.since if self.pushing.state is State.WAITS else self._now()
+                self.pushing = Pushing(State.WAITS, since, error.what, error.hint)
                 self.notify()
                 self._pause(backoff_s)
                 backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    def _now(self) -> str:
+        return self._clock.now().isoformat()
 
     def _connected(self) -> Connection:
         return warehouse.connect(self._place.url, application="headrace pusher")

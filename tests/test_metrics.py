@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from headrace.cli import figures, main
 from headrace.clock import SystemClock
 from headrace.local import lock
 from headrace.local.home import Home
+from migrations.pushing import Board, Pushing, State
 
+PUSHES = Pushing(State.PUSHES, "")
 SAMPLE = re.compile(r'(?P<name>[a-z_]+)(?:\{(?P<labels>(?:[a-z]+="[^"]*",?)+)\})? (?P<value>\S+)')
 
 
@@ -79,7 +82,16 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 
 def told(made: Till) -> dict[tuple[str, str], float]:
-    return samples(Figures([made.path], lambda: figures.living(made.home)).text())
+    return samples(told_of(made).text())
+
+
+def told_of(made: Till) -> Figures:
+    pushers = partial(figures.pushing, made.home)
+    return Figures([made.path], lambda: figures.living(made.home), pushers)
+
+
+def board_of(made: Till) -> Board:
+    return Board(Home(made.home).pushers, os.getpid())
 
 
 def status(made: Till, capsys: pytest.CaptureFixture[str]) -> Any:
@@ -272,8 +284,20 @@ def test_the_api_serves_them_with_the_key(made: Till, engine: Scribe) -> None:
 def test_the_operations_page_has_every_metric_as_it_is(made: Till, engine: Scribe) -> None:
     write(made, engine)
     made.forget(0)  # somewhere is fed
-    text = Figures([made.path], lambda: figures.living(made.home)).text()
-    told_of = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
+    board_of(made).write({"default": PUSHES})
+    text = told_of(made).text()
+    found = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
     page = (Path(__file__).parent.parent / "docs" / "operations.md").read_text()
     rows = re.findall(r"^\| `(headrace_core_\w+)` \| (\w+) \|", page, re.MULTILINE)
-    assert dict(rows) == told_of
+    assert dict(rows) == found
+
+
+def test_a_pusher_that_has_ended_is_told_while_its_engine_lives(made: Till, engine: Scribe) -> None:
+    here, away = 'warehouse="default"', 'warehouse="reports"'
+    board = board_of(made)
+    board.write({"default": PUSHES, "reports": Pushing(State.WAITS, "", "away", "Wait.")})
+    assert (told(made)["pusher_up", here], told(made)["pusher_up", away]) == (1, 1)
+    board.write({"default": PUSHES, "reports": Pushing(State.ENDED, "", "drift", "Mend it.")})
+    assert (told(made)["pusher_up", here], told(made)["pusher_up", away]) == (1, 0)
+    Board(Home(made.home).pushers, os.getpid() + 1).write({"default": PUSHES})
+    assert ("pusher_up", here) not in told(made)

@@ -59,6 +59,7 @@ def run_api(context: Context) -> int:
     crash = CrashPoints(config.testing.crash_at)
     calls = Calls(dataflows, Callers(config.home, dataflows, config.core, crash))
     living = partial(figures.living, config.home, len(cores))
+    pushers = partial(figures.pushing, config.home)
     places = warehouses(config)
     island = Island(
         warehouses=places,
@@ -71,11 +72,18 @@ def run_api(context: Context) -> int:
     clock = SystemClock()
     registry = Registry(Home(config.home).migrations, clock)
     jobs = Jobs(registry, Place(config, dataflows, places, cores, clock, crash))
-    moved = Moved(jobs, registry, Places(places, dataflows, cores))
+    moved = Moved(jobs, registry, Places(places, dataflows, cores, pushers))
     listener = _listen(config)
     server = uvicorn.Server(
         uvicorn.Config(
-            create(island, calls, Figures(cores, living), key, Streams(dataflows, posting), moved),
+            create(
+                island,
+                calls,
+                Figures(cores, living, pushers),
+                key,
+                Streams(dataflows, posting),
+                moved,
+            ),
             log_config=None,
             access_log=False,
             server_header=False,

@@ -1,6 +1,7 @@
 """The engine: Spark's driver, its batchers, the partitions that they feed, the pusher."""
 
 import logging
+import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from ingest.batcher import Batcher
 from migrations.merger import Merger
 from migrations.push import Push
 from migrations.pusher import Limits, Pusher
+from migrations.pushing import Board
 from migrations.warehouse import Warehouse, check_routes, warehouses
 
 log = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class Engine:
             on_failure=self.fail,
         )
         self._pushers: list[Pusher] = []
+        self._board = Board(home.pushers, os.getpid())
         self._lost: set[str] = set()
         """The warehouses to which nothing is pushed any more: something is wrong there."""
         self._unsaid: dict[str, Committed] = {}
@@ -86,6 +89,7 @@ class Engine:
             self._feed(places)
             self._pushers = [self._pusher(place, places, ending) for place in places]
             self._prepare(places)
+            self._tell_of_pushers()  # what a former one left, that had this pid, is gone
             scratch = self._config.home / "spark"
             shutil.rmtree(scratch, ignore_errors=True)  # checkpoints of engines that were killed
             scratch.mkdir(exist_ok=True)
@@ -121,6 +125,7 @@ class Engine:
             log.info("ready")
             while not self._done.wait(LOOK_EVERY_S):
                 self._say_what_was_committed()
+                self._tell_of_pushers()
         if self._failure is not None:
             raise self._failure
 
@@ -183,6 +188,9 @@ class Engine:
         self._lost.add(place.name)
         if len(self._lost) == len(self._pushers):
             self.fail(error)
+
+    def _tell_of_pushers(self) -> None:
+        self._board.write({pusher.name: pusher.pushing for pusher in self._pushers})
 
     def _topics(self) -> dict[str, dict[str, topics.Topic]]:
         """Make sure of the topics of all border streams; by dataflow and stream."""

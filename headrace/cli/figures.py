@@ -17,6 +17,8 @@ from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
 from headrace.local import lock
 from headrace.local.home import Home
+from migrations import pushing as of_pushers
+from migrations.pushing import Pushing
 
 COLUMNS = (
     ("batch", "batch", "{:,}"),
@@ -106,6 +108,12 @@ def living(root: Path, partitions: int = 1) -> list[Measured | None]:
     home, now = Home(root), SystemClock().now()
     found = [measured.read(home.metrics(p)) for p in range(partitions)]
     return [figures if _lives(home, figures, now) else None for figures in found]
+
+
+def pushing(root: Path) -> dict[str, Pushing]:
+    """Tell what each pusher of the engine does that runs in a data folder; none where none runs."""
+    home = Home(root)
+    return of_pushers.read(home.pushers, lock.holder(home.writer_lock))
 
 
 def look(home: Home, now: datetime) -> list[CoreView]:

@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, astuple
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.cli import addresses
@@ -16,7 +17,17 @@ if TYPE_CHECKING:
     from migrations.warehouse import Connection, Warehouse
 
 ACTIONS = ("init", "check", "upgrade", "status", "roles")
-HEAD = ("warehouse", "state", "dataflow", "committed", "arrived", "merged", "rows", "moved")
+HEAD = (
+    "warehouse",
+    "state",
+    "pusher",
+    "dataflow",
+    "committed",
+    "arrived",
+    "merged",
+    "rows",
+    "moved",
+)
 
 
 def run_warehouse(context: Context) -> int:
@@ -61,20 +72,31 @@ def _each(
 
 def _status(context: Context, flows: "list[Dataflow]") -> int:
     from etl_procs.core import core_paths
+    from headrace.cli import figures
     from migrations.places import Places
 
     config = context.config
     places = addresses.warehouses(config, context.arguments.name)
-    found = Places(places, {flow.name: flow for flow in flows}, core_paths(config.home)).look()
+    dataflows, pushers = {flow.name: flow for flow in flows}, partial(figures.pushing, config.home)
+    found = Places(places, dataflows, core_paths(config.home), pushers).look()
     if context.arguments.json:
         print(json.dumps([asdict(each) for each in found]))
         return Exit.OK
     rows = [
-        (each.name, each.state, *map(_shown, astuple(standing)))
+        (
+            each.name,
+            each.state,
+            each.pusher.state if each.pusher else "-",
+            *map(_shown, astuple(standing)),
+        )
         for each in found
         for standing in each.dataflows
     ]
-    print("\n".join(laid_out(HEAD, rows, right=[3, 4, 5, 6])))
+    print("\n".join(laid_out(HEAD, rows, right=[4, 5, 6, 7])))
+    for each in found:
+        if each.pusher and each.pusher.what:
+            print(f"the pusher to {each.name} {each.pusher.state}: {each.pusher.what}")
+            print(f"  {each.pusher.hint}")
     return Exit.OK
 
 

@@ -81,6 +81,11 @@ class Home:
         return self.run / f"metrics-{partition}.json"
 
     @property
+    def pushers(self) -> Path:
+        """What the pushers of the engine do."""
+        return self.run / "pushers.json"
+
+    @property
     def postgres_password(self) -> Path:
         """The password of the local PostgreSQL."""
         return self.secrets / "postgres.password"

@@ -1,0 +1,136 @@
+"""What the pushers do is told to operators, with the reason and what to do; and by nobody else."""
+
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+import shop
+from live import START_S, Parts
+from live import Board as Engine
+from moving import jobs_on
+from serving import serving
+from shop import island_over
+from test_push import Watched
+from waiting import until
+
+from api.migrations import PusherOut
+from headrace.cli import figures, main
+from headrace.errors import Exit
+from headrace.local import lock
+from headrace.local.home import Home
+from migrations.pushing import Board, Pushing, State, ended_by, read
+from migrations.warehouse import DEFAULT, Connection, Warehouse
+
+FLOW = ["--flow", shop.__file__]
+
+
+def test_a_pusher_tells_that_it_waits_that_it_pushes_and_why_it_has_ended(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    away = Watched(store, "postgresql://postgres@127.0.0.1:1/postgres").pusher
+    assert away.pushing.state is State.WAITS
+    away.start()
+    until(lambda: "connecting to the" in away.pushing.what, 30, lambda: str(away.pushing))
+    since = away.pushing.since
+    until(lambda: away.stop(30), 40, lambda: "it does not stop")
+    assert (away.pushing.state, away.pushing.since) == (State.WAITS, since)
+
+    watched = Watched(store, warehouse_url)
+    watched.pusher.start()
+    until(lambda: watched.pusher.pushing.state is State.PUSHES, 30, lambda: "it does not push")
+    connection.execute("UPDATE headrace.ledger SET core = %(core)s, batch = 1", {"core": uuid4()})
+    store.sell((1, 1.0, None))
+    watched.pusher.notify()
+    assert watched.failed.wait(30)
+    told = watched.pusher.pushing
+    assert told.state is State.ENDED
+    assert "is fed by the core" in told.what
+    assert "Push from the data folder that fed it before" in told.hint
+    assert told.hint.endswith("Then restart the engine.")
+
+
+def test_what_nobody_foresaw_is_told_with_the_log() -> None:
+    told = ended_by(KeyError("x"), "now")
+    assert told.what == "a bug: KeyError('x')"
+    assert "headrace logs engine" in told.hint
+
+
+def test_only_the_engine_that_runs_is_believed(tmp_path: Path) -> None:
+    path, told = tmp_path / "pushers.json", {"a": Pushing(State.ENDED, "now", "what", "hint")}
+    assert read(path, 7) == {}
+    Board(path, 7).write(told)
+    assert read(path, 7) == told
+    assert read(path, 8) == read(path, None) == {}
+    for text in ("", "[]", '{"pid": 7}', '{"pid": 7, "pushers": {"a": {"state": "odd"}}}'):
+        path.write_text(text)
+        assert read(path, 7) == {}
+
+
+def test_what_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    path, told = tmp_path / "run" / "pushers.json", {"a": Pushing(State.PUSHES, "now")}
+    board = Board(path, 7)
+    board.write(told)
+    path.parent.mkdir()
+    board.write(told)
+    assert read(path, 7) == told
+
+
+def test_the_status_and_the_api_tell_it(
+    store: shop.Shop, warehouse_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Home(store.home)
+    home.run.mkdir()
+    asked = ["warehouse", "status", "--home", str(store.home), *FLOW]
+    asked += ["--set", f"warehouse.url={warehouse_url}"]
+    assert main([*asked, "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)[0]["pusher"] is None
+    held = lock.take(home.writer_lock)
+    assert held is not None
+    lock.sign_for(held, os.getpid())
+    ended = Pushing(State.ENDED, "2026-01-01", "its tables differ", "Mend them.")
+    Board(home.pushers, os.getpid()).write({"default": ended})
+    assert main(asked) == Exit.OK
+    said = capsys.readouterr().out
+    assert "the pusher to default has ended: its tables differ\n  Mend them.\n" in said
+    place = Warehouse(DEFAULT, warehouse_url)
+    moved = jobs_on(store, place)
+    places = replace(moved.places, pushers=lambda: figures.pushing(store.home))
+    moved = replace(moved, places=places)
+    with serving(island_over(warehouse_url, store.reader), moved=moved) as client:
+        (told,) = client.send("GET", "/v1/warehouses").document["warehouses"]
+    assert told["pusher"] == asdict(ended)
+    assert told["pusher"].keys() == PusherOut.model_fields.keys()
+    moved.jobs.close()
+    os.close(held)
+
+
+def test_an_engine_tells_of_the_warehouse_that_must_be_mended_while_it_feeds_the_other(
+    running: Parts, tmp_path: Path, warehouse_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = Engine(running, tmp_path, f"t{uuid4().hex[:8]}")
+    with psycopg.connect(warehouse_url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {engine.name}".encode())
+        connection.execute(f"CREATE TABLE {engine.name}.votes (phone text)".encode())
+    asked = ["warehouse", "status", "--json", "--home", str(engine.home), "--flow"]
+    asked += [str(engine.file), "--set", f"warehouse.url={running.warehouse_url}"]
+    asked += ["--set", f"warehouses.mended.url={warehouse_url}"]
+
+    def pushers() -> list[dict[str, str] | None]:
+        assert main(asked) == Exit.OK
+        return [found["pusher"] for found in json.loads(capsys.readouterr().out)]
+
+    with engine.engine(warehouses__mended__url=warehouse_url):
+        wanted = ["pushes", "has ended"]
+        until(lambda: states(pushers()) == wanted, START_S, lambda: str(pushers()))
+        _, ended = pushers()
+        assert ended
+        assert "is not a view there" in ended["what"]
+    assert pushers() == [None, None]
+
+
+def states(pushers: list[dict[str, str] | None]) -> list[str]:
+    return [told["state"] for told in pushers if told]
