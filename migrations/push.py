@@ -113,7 +113,8 @@ def decide(
         raise Unfilled(
             f"the warehouse {place.name} has {dataflow.name} through batch {after}, and nothing of "
             f"{', '.join(lacking)}: that was routed to it later",
-            hint="Restart the engine: it copies what another warehouse has of it.",
+            hint="The engine copies what another warehouse has of it: `headrace warehouse status` "
+            "tells what it waits for.",
         )
     if through == after:
         return Plan(

@@ -150,7 +150,6 @@ class Pusher:
     def _prepare(self, connection: Connection) -> None:
         for dataflow in self._dataflows:
             layout.prepare(connection, self._place, dataflow)
-            rebuild.enroll(connection, self._place, self._others, dataflow, self._origins)
 
     def _wait_for_work(self) -> bool:
         """Sleep until there is something to push; False when it is time to stop."""

@@ -113,11 +113,18 @@ def enroll(
     them; tell whether it knows of all of them now.
     """
     arrived = ledger.read(connection, [dataflow.name])
-    lacking = sorted({name for row in arrived.values() for name in lacks(place, dataflow, row)})
-    if lacking and not _has_missed(arrived, place, others, dataflow, origins, lacking):
+    lacking = _lacking(place, dataflow, arrived)
+    if lacking and _has_missed(arrived, place, others, dataflow, origins, lacking):
+        return False
+    if lacking:
         ledger.enroll(connection, dataflow.name, lacking)
-        lacking = []
-    return not lacking
+    return True
+
+
+def _lacking(
+    place: Warehouse, dataflow: Dataflow, arrived: Mapping[ledger.Place, ledger.Migrated]
+) -> list[str]:
+    return sorted({name for row in arrived.values() for name in lacks(place, dataflow, row)})
 
 
 def begin(
@@ -130,10 +137,13 @@ def begin(
     crash: CrashPoints,
 ) -> None:
     """Fill a warehouse that lacks rows because it is new, or a table is new to it; refuse one that
-    has gone back.
+    has gone back. A table of which it has missed nothing only comes into its ledger.
     """
-    knows_all = enroll(connection, place, others, dataflow, origins)
-    if knows_all and ledger.read(connection, [dataflow.name])[dataflow.name, partition].batch:
+    arrived = ledger.read(connection, [dataflow.name])
+    lacking = _lacking(place, dataflow, arrived)
+    if lacking and enroll(connection, place, others, dataflow, origins):
+        return
+    if not lacking and arrived[dataflow.name, partition].batch:
         raise Gap(
             f"the warehouse {place.name} lacks batches of {dataflow.name} that the core has "
             "forgotten: it has gone back to an older state",
@@ -168,14 +178,26 @@ def _has_missed(
 
 
 def _ledger_of(other: Warehouse, dataflow: Dataflow) -> dict[ledger.Place, ledger.Migrated]:
-    """Read what another warehouse has of a dataflow; nothing, where there are no tables yet."""
-    with (
-        translated(f"looking at {other.name}"),
-        warehouse.connect(other.url, application="headrace rebuild") as connection,
-    ):
-        if layout.version(connection) != layout.VERSION:
-            return {}
-        return ledger.read(connection, [dataflow.name])
+    """Read what another warehouse has of a dataflow; nothing, where there are no tables yet.
+
+    One that is away is waited for, and the whole dataflow waits: its tables arrive together, under
+    one number, and the ledger must not come past batches of which a table may have missed rows.
+    """
+    try:
+        with (
+            translated(f"looking at {other.name}"),
+            warehouse.connect(other.url, application="headrace rebuild") as connection,
+        ):
+            if layout.version(connection) != layout.VERSION:
+                return {}
+            return ledger.read(connection, [dataflow.name])
+    except Away as error:
+        raise Away(
+            f"{dataflow.name} waits for the warehouse {other.name}, which may have rows of it that "
+            f"are lacking here: {error.what}",
+            hint=f"Bring {other.name} back, or take it out of the configuration and restart the "
+            "engine. Other dataflows go on.",
+        ) from error
 
 
 def source_of(

@@ -441,9 +441,12 @@ def test_a_dataflow_that_cannot_be_pushed_just_now_keeps_no_other_back(
 
     monkeypatch.setattr(Push, "run", fails_for_the_first)
     store.sell((1, 1.0, None))
-    watched = Watched(store, warehouse_url, Dataflow("first"))
+    first = Dataflow("first")
+    first.outlet("things", "id INTEGER NOT NULL")
+    watched = Watched(store, warehouse_url, first)
     watched.pusher.start()
     until(lambda: len(rows(connection)) == 1, 30, lambda: str(rows(connection)))
+    until(lambda: watched.pusher.pushing.what != "", 30, lambda: "nothing fails")
     assert watched.pusher.stop(timeout_s=10)
 
 

@@ -15,23 +15,34 @@ from moving import jobs_on
 from serving import serving
 from shop import island_over
 from test_push import Watched
+from trial import Trial
 from waiting import until
 
 from api.migrations import PusherOut
+from etl_procs import Batch, Dataflow, Transaction
+from etl_procs.core import core_path
+from etl_procs.origin import Origin
+from etl_procs.rules import by_punctuation
+from headrace import config
 from headrace.cli import figures, main
+from headrace.clock import SystemClock
+from headrace.crash import CrashPoints
 from headrace.errors import Exit
 from headrace.local import lock
 from headrace.local.home import Home
+from migrations.push import Push
+from migrations.pusher import Limits, Pusher
 from migrations.pushing import Board, Pushing, State, ended_by, read
 from migrations.warehouse import DEFAULT, Connection, Warehouse
 
 FLOW = ["--flow", shop.__file__]
+AWAY = "postgresql://postgres@127.0.0.1:1/postgres"
 
 
 def test_a_pusher_tells_that_it_waits_that_it_pushes_and_why_it_has_ended(
     store: shop.Shop, connection: Connection, warehouse_url: str
 ) -> None:
-    away = Watched(store, "postgresql://postgres@127.0.0.1:1/postgres").pusher
+    away = Watched(store, AWAY).pusher
     assert away.pushing.state is State.WAITS
     away.start()
     until(lambda: "connecting to the" in away.pushing.what, 30, lambda: str(away.pushing))
@@ -130,6 +141,52 @@ def test_an_engine_tells_of_the_warehouse_that_must_be_mended_while_it_feeds_the
         assert ended
         assert "is not a view there" in ended["what"]
     assert pushers() == [None, None]
+
+
+other = Dataflow("other")
+things = other.stream("things", "id INTEGER NOT NULL", batches=by_punctuation())
+kept = other.outlet("kept", "id INTEGER NOT NULL")
+
+
+@other.procedure(takes=things, gives=[kept])
+def keep(tx: Transaction, batch: Batch) -> None:
+    tx.emit(kept, batch.table)
+
+
+def test_a_table_that_is_new_waits_for_a_warehouse_that_is_away_and_other_dataflows_go_on(
+    connection: Connection, warehouse_url: str, tmp_path: Path
+) -> None:
+    here, gone = Warehouse("here", warehouse_url), Warehouse("gone", AWAY, ("shop.*",))
+    made = Trial(core_path(tmp_path), shop.flow, other)
+    origin = Origin(made.path, config.Core(), CrashPoints())
+    for flow in (shop.flow, other):
+        origin.feed(flow.name, ["here"])
+    push = Push(0, here, origin, CrashPoints(), 10)
+    made.run(shop.orders, [(1, 1.0, None)])
+    push.run(connection, shop.flow)
+    connection.execute("UPDATE headrace.ledger SET tables = tables - 'refunds'")
+    made.run(shop.orders, [(2, 1.0, None)])
+    pusher = Pusher(
+        here,
+        [push],
+        [shop.flow, other],
+        limits=Limits(0.01, 10**6, 10**9),
+        clock=SystemClock(),
+        on_failure=print,
+        others=[here, gone],
+    )
+    pusher.start()
+    until(lambda: "shop waits for the warehouse gone" in pusher.pushing.what, 30, str)
+    made.run(things, [(7,)])
+    pusher.notify()
+    rows = "SELECT id FROM other.kept"
+    until(lambda: connection.execute(rows).fetchall() == [(7,)], 30, lambda: "nothing arrives")
+    assert connection.execute("SELECT id FROM shop.sales").fetchall() == [(1,)]
+    assert pusher.pushing.state is State.WAITS
+    assert "Bring gone back" in pusher.pushing.hint
+    assert pusher.stop(30)
+    origin.close()
+    made.close()
 
 
 def states(pushers: list[dict[str, str] | None]) -> list[str]:

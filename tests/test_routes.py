@@ -95,8 +95,8 @@ def test_a_table_that_is_new_everywhere_needs_no_filling(
             push(store, place, connection)
             connection.execute("UPDATE headrace.ledger SET tables = tables - 'refunds'")
             connection.execute("DELETE FROM shop_delta.refunds")
-        for place, connection in [(first, here), (second, there)]:
-            assert rebuild.enroll(connection, place, [first, second], shop.flow, [store.origin])
+        for place, other, connection in [(first, second, here), (second, first, there)]:
+            begin(store, place, other, connection)
             assert ledger.read(connection, ["shop"])["shop", 0].tables["refunds"].rows == 0
         sell(store, 2)
         assert push(store, first, here) == 2
