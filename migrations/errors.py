@@ -6,6 +6,8 @@ HeadraceError
 ├── WarehouseError      the warehouse will say the same again until somebody acts
 │   └── NotAlike        what the warehouse has of what was sent is not what was sent
 ├── Cancelled           somebody has asked that a migration stops
+├── ConfigError
+│   └── Twins           two warehouses are one database
 ├── DefinitionError
 │   └── Drift           the warehouse's tables are not those that the dataflow defines
 └── Refused
@@ -23,7 +25,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from headrace.errors import DefinitionError, HeadraceError, NotRunning, Refused
+from headrace.errors import ConfigError, DefinitionError, HeadraceError, NotRunning, Refused
 
 
 class Away(NotRunning):
@@ -44,6 +46,10 @@ class Cancelled(HeadraceError):
 
 class Drift(DefinitionError):
     """The warehouse's tables are not those that the dataflow defines."""
+
+
+class Twins(ConfigError):
+    """Two warehouses are one database."""
 
 
 class NotFed(Refused):

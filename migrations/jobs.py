@@ -23,7 +23,7 @@ from headrace.clock import Clock
 from headrace.config import Config
 from headrace.crash import CrashPoints
 from headrace.errors import HeadraceError, Refused
-from migrations import audit, layout, ledger, load, warehouse
+from migrations import audit, layout, ledger, load, twins, warehouse
 from migrations.errors import Away, Cancelled, MigrationEnded, MigrationUnknown, translated
 from migrations.merge import Merging
 from migrations.progress import Progress
@@ -307,6 +307,7 @@ class Job:
         goal = self._aim()
         with ExitStack() as opened:
             connection = opened.enter_context(self._connected())
+            twins.refuse(connection, self._warehouse, self.place.warehouses)
             for flow in self._flows:
                 layout.prepare(connection, self._warehouse, flow)
                 for partition, origin in enumerate(self._origins(opened, flow)):
@@ -337,6 +338,7 @@ class Job:
 
     def _merge(self) -> None:
         with self._connected() as connection:
+            twins.refuse(connection, self._warehouse, self.place.warehouses)
             for flow in self._flows:
                 layout.prepare(connection, self._warehouse, flow)
                 merging = Merging(
@@ -350,6 +352,7 @@ class Job:
         others = [place.warehouse(asked.source)] if asked.source else place.warehouses
         with ExitStack() as opened:
             connection = opened.enter_context(self._connected())
+            twins.refuse(connection, self._warehouse, self.place.warehouses)
             for flow in self._flows:
                 origins = self._origins(opened, flow)
                 source = source_of(self._warehouse, others, flow, origins)

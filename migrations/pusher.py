@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import Passing
 from headrace.clock import Clock
-from migrations import layout, rebuild, warehouse
+from migrations import layout, rebuild, twins, warehouse
 from migrations.errors import Away, Gap
 from migrations.push import Push
 from migrations.pushing import Pushing, State, ended_by
@@ -148,6 +148,7 @@ class Pusher:
         return warehouse.connect(self._place.url, application="headrace pusher")
 
     def _prepare(self, connection: Connection) -> None:
+        twins.refuse(connection, self._place, self._others)
         for dataflow in self._dataflows:
             layout.prepare(connection, self._place, dataflow)
 

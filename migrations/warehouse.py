@@ -13,7 +13,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
 from headrace.config import Config
 from headrace.errors import ConfigError, Refused
-from migrations.errors import translated
+from migrations.errors import Twins, translated
 
 Connection = psycopg.Connection[tuple[object, ...]]
 
@@ -75,12 +75,17 @@ def warehouses(config: Config) -> tuple[Warehouse, ...]:
     names = {place.url: place.name for place in known}
     for place in known:
         if names[place.url] != place.name:
-            raise ConfigError(
-                f"the warehouses {place.name} and {names[place.url]} are one database: it has one "
-                "ledger, and what one of them has moved would be taken for what the other lacks",
-                hint="Give it one name, and both their tables.",
-            )
+            raise one_database(place.name, names[place.url])
     return known
+
+
+def one_database(first: str, second: str) -> Twins:
+    """Say that two warehouses are one database."""
+    return Twins(
+        f"the warehouses {first} and {second} are one database: it has one ledger, and what one of "
+        "them has moved would be taken for what the other lacks",
+        hint="Give it one name, and both their tables.",
+    )
 
 
 def named(places: Iterable[Warehouse], name: str) -> Warehouse:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -354,7 +355,9 @@ def test_a_url_that_is_none_is_refused_without_quoting_it(url: str) -> None:
 class Watched:
     """A pusher with what it told its owner."""
 
-    def __init__(self, store: shop.Shop, url: str, *before: Dataflow) -> None:
+    def __init__(
+        self, store: shop.Shop, url: str, *before: Dataflow, others: Sequence[Warehouse] = ()
+    ) -> None:
         self.failure: Exception | None = None
         self.failed = threading.Event()
         self.pusher = Pusher(
@@ -364,6 +367,7 @@ class Watched:
             limits=Limits(0.01, rows=10**6, size=10**9),
             clock=SystemClock(),
             on_failure=self._on_failure,
+            others=others,
         )
 
     def _on_failure(self, error: Exception) -> None:

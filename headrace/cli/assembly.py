@@ -26,6 +26,7 @@ from headrace.local import jars
 from headrace.local.home import Home
 from ingest import session, topics
 from ingest.batcher import Batcher
+from migrations.errors import Twins
 from migrations.merger import Merger
 from migrations.push import Push
 from migrations.pusher import Limits, Pusher
@@ -150,7 +151,7 @@ class Engine:
             try:
                 pusher.prepare()
             except HeadraceError as error:
-                if len(places) == 1:
+                if len(places) == 1 or isinstance(error, Twins):
                     raise
                 log.error("the warehouse %s: %s. %s", place.name, error.what, error.hint)
 

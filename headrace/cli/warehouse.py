@@ -63,10 +63,12 @@ def run_warehouse(context: Context) -> int:
 def _each(
     context: Context, flows: "list[Dataflow]"
 ) -> "Iterator[tuple[Connection, Warehouse, Dataflow]]":
-    from migrations import warehouse
+    from migrations import twins, warehouse
 
+    known = addresses.warehouses(context.config)
     for place in addresses.warehouses(context.config, context.arguments.name):
         with warehouse.connect(place.url, application="headrace warehouse") as connection:
+            twins.refuse(connection, place, known)
             yield from ((connection, place, flow) for flow in flows if place.outlets(flow))
 
 
