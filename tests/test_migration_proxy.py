@@ -1,15 +1,21 @@
 """A connection that is cut at every step of the protocol: done again, it is as if it never was."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
-from library import Library, connected, database, databases
+from library import FLOW, Library, connected, database, databases
+from waiting import until
 from wire import Wire
 
+from headrace import config
+from headrace.clock import SystemClock
+from migrations import jobs
 from migrations.errors import Away
+from migrations.jobs import Jobs, Place
+from migrations.registry import Asked, Kind, Registry, State
 from migrations.warehouse import Warehouse
 
 MOST = 2_000
@@ -93,3 +99,56 @@ SELDOM = (rebuild, rebuild_from)
 def test_what_is_cut_off_at_any_step_is_done_by_the_next(library: Library, what: Step) -> None:
     with Wire(library.places[0].url).open() as wire:
         assert 20 < cut_everywhere(library, what, wire) < MOST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", [push, merge])
+def test_what_is_cut_off_amid_any_message_is_done_by_the_next(library: Library, what: Step) -> None:
+    with Wire(library.places[0].url, each_message=True, half=True).open() as wire:
+        assert 20 < cut_everywhere(library, what, wire) < MOST
+
+
+# Asked for under an id: it goes on by itself, and whoever asks again is told how it ended
+
+
+SAMPLED = 25
+"""`make test` cuts at one step of so many, and `make prove` at each."""
+
+
+def ask(at: Jobs, registry: Registry, id_: str, asked: Asked) -> bool:
+    """Ask for a migration, and wait for its end; tell whether it was new."""
+    _, is_new = at.put(id_, asked)
+    until(
+        lambda: registry.find(id_).ended_at is not None, 60, lambda: f"{id_}: {registry.find(id_)}"
+    )
+    assert registry.find(id_).state is State.SUCCEEDED, registry.find(id_)
+    return is_new
+
+
+@pytest.mark.parametrize("kind", [Kind.PULL, Kind.MERGE])
+@pytest.mark.parametrize("every", [SAMPLED, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_migration_that_is_cut_off_at_any_step_goes_on_and_is_done_once(
+    library: Library, kind: Kind, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "BACKOFF_S_MIN", 0.01)
+    first, second = library.places
+    registry = Registry(library.home / "migrations.db", SystemClock())
+    with Wire(first.url).open() as wire:
+        places = [Warehouse(first.name, wire.url), second]
+        place = Place(config.Config(), {FLOW.name: FLOW}, places, [library.path], SystemClock())
+        asked = Asked(kind, first.name)
+        with closing(Jobs(registry, place)) as at:
+            for step in count(1, every):
+                library.write()
+                if kind is Kind.MERGE:
+                    library.push_to(first)
+                wire.cut_at(step)
+                assert ask(at, registry, f"m{step}", asked)
+                was_cut, last = wire.was_cut, len(library.batches)
+                assert registry.find(f"m{step}").reached == {FLOW.name: last}
+                assert library.check(first) == (last, last if kind is Kind.MERGE else 0)
+                assert not ask(at, registry, f"m{step}", asked)
+                if not was_cut:
+                    break
+    assert 20 < step < MOST
+    library.check_all()
