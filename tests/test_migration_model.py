@@ -1,6 +1,6 @@
-"""Any schedule of pushes, merges and rebuilds, cut off anywhere, ends as a dictionary says."""
+"""Any schedule of pushes, pulls, merges, rebuilds, cut off anywhere, ends as a dictionary says."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 
@@ -14,16 +14,19 @@ from psycopg import sql
 
 from etl_procs.origin import Origin
 from headrace import config
+from headrace.clock import SystemClock
 from headrace.crash import CrashPoints, Point
 from migrations import audit, layout, ledger, warehouse
+from migrations.jobs import Jobs, Place
 from migrations.merge import Merging
 from migrations.push import Push
 from migrations.rebuild import Rebuild
+from migrations.registry import Asked, Kind, Registry, State
 from migrations.warehouse import Connection, Warehouse
 
 
-class Killed(Exception):
-    """The process would have ended here."""
+class Killed(BaseException):
+    """The process would have ended here; nobody is to take it for a failure."""
 
 
 class Killing(CrashPoints):
@@ -49,6 +52,20 @@ class Do:
     batches_max: int
 
 
+@dataclass(frozen=True)
+class Ask:
+    """A pull that is asked for by id, of an API that is ended as above. It may be known already."""
+
+    number: int
+    where: int
+    nth: int
+    batches_max: int
+
+    @property
+    def id(self) -> str:
+        return f"pull {self.number} into {self.where}"
+
+
 an_entry = st.builds(
     Entry,
     st.sampled_from(["", "a", "b"]),
@@ -65,6 +82,7 @@ does = st.builds(
     st.integers(0, 9),
     st.integers(1, 3),
 )
+asks = st.builds(Ask, st.integers(0, 1), st.integers(0, 1), st.integers(0, 5), st.integers(1, 3))
 
 
 def do(step: Do, made: Book, places: Sequence[Warehouse], connection: Connection) -> None:
@@ -80,6 +98,57 @@ def do(step: Do, made: Book, places: Sequence[Warehouse], connection: Connection
             Rebuild(place, other, [origin], crash).run(connection, book.flow)
 
 
+class Api:
+    """Runs what is asked for by id; each time it is begun anew, after it may have been ended."""
+
+    def __init__(self, made: Book, places: Sequence[Warehouse]) -> None:
+        self.made, self.places = made, places
+        self.registry = Registry(made.home / "migrations.db", SystemClock())
+        self.goals: dict[str, int] = {}
+        """Of each pull, what was committed when it was asked for."""
+
+    def ask(self, step: Ask, connection: Connection) -> None:
+        """Ask for a pull: it moves what there was when it was asked for first, and that once."""
+        crash = Killing(step.nth)
+        self.run(crash, Jobs.resume, step.batches_max)
+        if self.registry.open():
+            return  # it was ended before anybody could ask
+        asked = Asked(Kind.PULL, self.places[step.where].name)
+        before = arrived(connection)
+        goal = self.goals.setdefault(step.id, len(self.made.batches))
+        is_new: list[bool] = []
+        self.run(crash, lambda jobs: is_new.append(jobs.put(step.id, asked)[1]), step.batches_max)
+        found = self.registry.find(step.id)
+        if is_new == [False]:
+            assert arrived(connection) == before
+        elif found.ended_at is not None:
+            assert arrived(connection) == max(before, goal)
+        assert found.goal == {"book": goal}
+
+    def run(self, crash: CrashPoints, begin: Callable[[Jobs], None], batches_max: int) -> None:
+        """Begin something, and wait for the end of all that this runs."""
+        settings = config.Config(push=config.Push(batches_max=batches_max))
+        flows, clock = {"book": book.flow}, SystemClock()
+        jobs = Jobs(
+            self.registry,
+            Place(settings, flows, self.places, [self.made.path], clock, crash),
+        )
+        begin(jobs)
+        for threads in (jobs._waiting, jobs._threads):  # the former give to the latter
+            threads.shutdown(wait=True)
+
+    def end(self) -> None:
+        """Go on with what was cut off: then all has succeeded."""
+        self.run(CrashPoints(), Jobs.resume, 100)
+        ended = self.registry.chosen(state="", kind="", warehouse="", most=100)
+        assert all(one.state is State.SUCCEEDED for one in ended), ended
+        assert {one.id: one.goal.get("book") for one in ended} == self.goals
+
+
+def arrived(connection: Connection) -> int:
+    return ledger.read(connection, ["book"])["book", 0].batch
+
+
 def check(made: Book, place: Warehouse, connection: Connection) -> None:
     made.check_main(connection)  # of live, by the plain names
     with made.reader.snapshot() as snapshot:
@@ -91,11 +160,11 @@ def check(made: Book, place: Warehouse, connection: Connection) -> None:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(steps=st.lists(batches | does, min_size=3, max_size=14))
+@given(steps=st.lists(batches | does | asks, min_size=3, max_size=14))
 def test_any_schedule_that_is_cut_off_anywhere_ends_in_what_a_dictionary_holds(
     warehouse_url: str,
     tmp_path_factory: pytest.TempPathFactory,
-    steps: Sequence[Sequence[Sequence[Entry]] | Do],
+    steps: Sequence[Sequence[Sequence[Entry]] | Do | Ask],
 ) -> None:
     made = Book(tmp_path_factory.mktemp("core"))
     with ExitStack() as opened:
@@ -110,14 +179,20 @@ def test_any_schedule_that_is_cut_off_anywhere_ends_in_what_a_dictionary_holds(
                 "DROP SCHEMA IF EXISTS book, book_main, book_delta, headrace CASCADE"
             )
             layout.prepare(connection, place, book.flow)
+        api = Api(made, places)
         for step in steps:
-            if isinstance(step, Do):
-                do(step, made, places, connections[step.where])
-                check(made, places[step.where], connections[step.where])
+            if isinstance(step, Do | Ask):
+                place, connection = places[step.where], connections[step.where]
+                if isinstance(step, Do):
+                    do(step, made, places, connection)
+                else:
+                    api.ask(step, connection)
+                check(made, place, connection)
             else:
                 made.commit(*step)
+        api.end()
         for at, connection in enumerate(connections):
-            while ledger.read(connection, ["book"])["book", 0].batch < len(made.batches):
+            while arrived(connection) < len(made.batches):
                 do(Do("push", at, 0, 100), made, places, connection)
             do(Do("merge", at, 0, 0), made, places, connection)
             check(made, places[at], connection)
