@@ -1,4 +1,4 @@
-"""Broken builds: what happens to the promises when one line of the core is not there.
+"""Broken builds: what happens to the promises when one line of the product is not there.
 
 Each mutation is a textual change to a copy of the tree, and names the tests that must fail for it.
 One that nothing catches makes `make prove` fail, and so does one that does not apply any more.
@@ -15,23 +15,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-COPIED = ("etl_procs", "headrace", "tests", "pyproject.toml")
+COPIED = ("etl_procs", "headrace", "migrations", "tests", "pyproject.toml")
 
 MODEL = "test_reference.py"
 CRASH = "test_core_crash.py"
 HISTORY = "test_serializable.py"
+RACES = "test_migration_races.py"
 LEDGER = "test_guarantees.py::test_an_engine_whose_ledger_another_has_moved_changes_nothing"
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """One way to break the core."""
+    """One way to break the core, or another room."""
 
     what: str
     module: str
     old: str
     new: str
     tests: Sequence[str] = (MODEL,)
+    room: str = "etl_procs"
+
+    def within(self, tree: Path) -> Path:
+        """Give the module in a copy of the tree."""
+        return tree / self.room / self.module
 
 
 MUTATIONS = [
@@ -261,6 +267,38 @@ MUTATIONS = [
         "",
         ("test_partitions.py",),
     ),
+    Mutation(
+        "a merge cuts the file of delta",
+        "runner.py",
+        "sql.SQL(EMPTY).format(table=table))\n        self.crash",
+        "sql.SQL('TRUNCATE {table}').format(table=table))\n        self.crash",
+        (f"{RACES}::test_totals_over_live_are_the_same_at_all_times",),
+        "migrations",
+    ),
+    Mutation(
+        "a merge deletes what has arrived meanwhile",
+        "merge.py",
+        "connection.isolation_level = IsolationLevel.REPEATABLE_READ",
+        "connection.isolation_level = IsolationLevel.READ_COMMITTED",
+        (f"{RACES}::test_pushes_merges_and_rebuilds_at_once_leave_what_one_after_the_other_does",),
+        "migrations",
+    ),
+    Mutation(
+        "the core is told of what a rebuild has taken back",
+        "push.py",
+        "if ledger.lock(connection, dataflow.name, self.partition).batch == through:",
+        "if True:",
+        (RACES,),
+        "migrations",
+    ),
+    Mutation(
+        "a migration that begins again goes further than it went",
+        "jobs.py",
+        "goal = dict(self.registry.find(self.migration.id).goal)",
+        "goal = dict[str, int]()",
+        ("test_migration_model.py",),
+        "migrations",
+    ),
 ]
 
 
@@ -277,7 +315,7 @@ def copied(folder: Path) -> Path:
 
 def broken(mutation: Mutation, folder: Path) -> Path:
     """Copy the tree, and break it in one place."""
-    module = copied(folder) / "etl_procs" / mutation.module
+    module = mutation.within(copied(folder))
     text = module.read_text()
     assert text.count(mutation.old) == 1, f"{mutation.what}: does not apply to {mutation.module}"
     module.write_text(text.replace(mutation.old, mutation.new))
@@ -302,7 +340,7 @@ def caught_by(folder: Path, tests: Sequence[str]) -> str:
 
 
 def run(only: str) -> Iterator[tuple[Mutation, str]]:
-    """Break the core in every way, one after the other, and name what caught it."""
+    """Break the product in every way, one after the other, and name what caught it."""
     chosen = [mutation for mutation in MUTATIONS if only in mutation.what]
     tests = dict.fromkeys(test for mutation in chosen for test in mutation.tests)
     with tempfile.TemporaryDirectory() as home:

@@ -34,7 +34,7 @@ def test_every_test_that_the_page_names_exists() -> None:
 
 def test_every_mutation_still_applies() -> None:
     for mutation in MUTATIONS:
-        text = (ROOT / "etl_procs" / mutation.module).read_text()
+        text = mutation.within(ROOT).read_text()
         assert text.count(mutation.old) == 1, mutation.what
 
 
