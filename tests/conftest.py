@@ -3,14 +3,12 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
-import psycopg
 import pytest
 import shop
 from alone import Alone, a_broker, a_postgres, data_folder
+from library import Library, database, databases, drop, new_database
 from live import Parts
-from psycopg import sql
 from pyspark.sql import SparkSession
 from shop import HERE
 from vectoring import a_spark
@@ -52,11 +50,26 @@ def running(postgres_url: str, kafka: Alone) -> Parts:
 @pytest.fixture
 def warehouse_url(postgres_url: str) -> Iterator[str]:
     """An empty database."""
-    name = f"test_{uuid4().hex}"
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        yield postgres_url.rsplit("/", 1)[0] + "/" + name
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    made = new_database(postgres_url)
+    yield made
+    drop(postgres_url, database(made))
+
+
+@pytest.fixture
+def second_url(postgres_url: str) -> Iterator[str]:
+    """Another one."""
+    made = new_database(postgres_url)
+    yield made
+    drop(postgres_url, database(made))
+
+
+@pytest.fixture
+def library(postgres_url: str, tmp_path: Path) -> Iterator[Library]:
+    """A book that two warehouses take."""
+    with databases(postgres_url, "first", "second") as places:
+        made = Library(tmp_path, *places)
+        yield made
+        made.close()
 
 
 @pytest.fixture

@@ -12,12 +12,11 @@ import pytest
 import shop
 from alone import Alone, a_postgres, data_folder
 from moving import jobs_on
+from pushing import pushing
 from waiting import until
 
-from headrace.clock import SystemClock
 from headrace.local.home import Home
 from migrations import audit, layout, ledger, warehouse
-from migrations.pusher import Limits, Pusher
 from migrations.registry import Asked, Kind, State
 from migrations.warehouse import DEFAULT, Connection, Warehouse
 
@@ -146,17 +145,7 @@ def test_a_server_that_stops_because_its_log_finds_no_room_has_all_of_it_when_it
     disk.fill(ROOM)
     for number in range(BATCHES):
         store.sell((number, 1.0, os.urandom(MB // 2).hex()))  # of what is compressed, more has room
-    ended: list[Exception] = []
-    pusher = Pusher(
-        Warehouse(DEFAULT, server.url),
-        [store.a_push(3)],
-        [shop.flow],
-        limits=Limits(0.01, rows=10**6, size=10**9),
-        clock=SystemClock(),
-        on_failure=ended.append,
-    )
-    pusher.start()
-    try:
+    with pushing(shop.flow, store.a_push(3), Warehouse(DEFAULT, server.url)):
         until(lambda: "pushing to default again" in caplog.text, 60, lambda: caplog.text)
         until(lambda: NO_SPACE in said.read_text(), 60, said.read_text)
         assert store.unsent() > 0
@@ -164,9 +153,6 @@ def test_a_server_that_stops_because_its_log_finds_no_room_has_all_of_it_when_it
         server.kill()
         server.start()
         until(lambda: store.unsent() == 0, 60, lambda: caplog.text)
-    finally:
-        assert pusher.stop(60)
-    assert not ended
     with warehouse.connect(server.url, application="test") as connection:
         assert ledger.read(connection, ["shop"])["shop", 0].rows == BATCHES
         check(store, connection, BATCHES)

@@ -1,12 +1,11 @@
 """A connection that is cut at every step of the protocol: done again, it is as if it never was."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from itertools import count
-from pathlib import Path
 
 import pytest
-from library import FLOW, Library, connected, database, databases
+from library import FLOW, Library, connected, database
 from waiting import until
 from wire import Wire
 
@@ -23,18 +22,15 @@ MOST = 2_000
 
 
 @pytest.fixture
-def library(postgres_url: str, tmp_path: Path) -> Iterator[Library]:
-    """A book that two warehouses take."""
-    with databases(postgres_url, "first", "second") as places:
-        for place in places:  # the cuts are what counts here, and not the disk
-            with connected(place) as connection:
-                quick = f'ALTER DATABASE "{database(place.url)}" SET synchronous_commit = off'
-                connection.execute(quick.encode())
-        made = Library(tmp_path, *places)
-        made.reopened(durability="weak")
-        made.write(3)
-        yield made
-        made.close()
+def library(library: Library) -> Library:
+    """A book that two warehouses take; the cuts are what counts here, and not the disk."""
+    for place in library.places:
+        with connected(place) as connection:
+            quick = f'ALTER DATABASE "{database(place.url)}" SET synchronous_commit = off'
+            connection.execute(quick.encode())
+    library.reopened(durability="weak")
+    library.write(3)
+    return library
 
 
 Step = Callable[[Library, Warehouse, Warehouse], object]

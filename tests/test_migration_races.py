@@ -1,15 +1,14 @@
 """Several who migrate at once, one who wakes too late, and those who read meanwhile."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import book
 import psycopg
 import pytest
 from coordinating import REFUSED, ZOMBIE, Coordinator
-from library import FLOW, Library, connected, databases
+from library import FLOW, Library, connected
 from meanwhile import repeating
 from psycopg import IsolationLevel
 from transfers import IN_ALL, TOTALS, Bank
@@ -27,15 +26,6 @@ from migrations.registry import Asked, Kind, Registry, State
 from migrations.warehouse import Connection, Warehouse
 
 BATCHES, TURNS = 60, 20
-
-
-@pytest.fixture
-def library(postgres_url: str, tmp_path: Path) -> Iterator[Library]:
-    """A book that two warehouses take."""
-    with databases(postgres_url, "first", "second") as places:
-        made = Library(tmp_path, *places)
-        yield made
-        made.close()
 
 
 # Two at once

@@ -2,15 +2,15 @@
 
 import pytest
 import shop
-from test_routes import check, connected, ids, push, second_url, sell  # noqa: F401 - a fixture
+from pushing import pushing
+from routed import check, connected, ids, push, sell
+from waiting import until
 
-from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
 from migrations import layout, ledger, warehouse
 from migrations.errors import LedgerMismatch, NotFed
 from migrations.merge import Merging
 from migrations.push import Push
-from migrations.pusher import Limits, Pusher
 from migrations.rebuild import Rebuild
 from migrations.warehouse import DEFAULT, Connection, Warehouse
 
@@ -44,7 +44,7 @@ def test_a_warehouse_that_is_behind_what_the_core_has_is_never_copied(
     store: shop.Shop,
     connection: Connection,
     warehouse_url: str,
-    second_url: str,  # noqa: F811
+    second_url: str,
 ) -> None:
     """It would take the place of rows that are nowhere else."""
     first, empty = Warehouse(DEFAULT, warehouse_url), Warehouse("second", second_url)
@@ -61,7 +61,7 @@ def test_a_warehouse_that_no_other_can_fill_ends_its_pusher(
     store: shop.Shop,
     connection: Connection,
     warehouse_url: str,
-    second_url: str,  # noqa: F811
+    second_url: str,
 ) -> None:
     first, second = Warehouse(DEFAULT, warehouse_url), Warehouse("second", second_url)
     sell(store, 1)
@@ -69,20 +69,12 @@ def test_a_warehouse_that_no_other_can_fill_ends_its_pusher(
     connection.execute("DROP SCHEMA shop, shop_main, shop_delta, headrace CASCADE")
     layout.prepare(connection, first, shop.flow)
     failed: list[Exception] = []
-    pusher = Pusher(
-        first,
-        [Push(0, first, store.origin, CrashPoints(), 1_000)],
-        [shop.flow],
-        limits=Limits(0.1, 1, 1),
-        clock=SystemClock(),
-        on_failure=failed.append,
-        others=[first, second],
-    )
-    with connected(second):
-        pusher.start()
-        pusher.notify()
-        pusher._thread.join(20)
-        assert pusher.stop(20)
+    push_to_it = Push(0, first, store.origin, CrashPoints(), 1_000)
+    with (
+        connected(second),
+        pushing(shop.flow, push_to_it, first, [first, second], failed.append),
+    ):
+        until(lambda: bool(failed), 20, lambda: "it goes on")
     assert [type(error) for error in failed] == [LedgerMismatch]
 
 
@@ -90,7 +82,7 @@ def test_a_warehouse_that_is_not_fed_is_not_rebuilt(
     store: shop.Shop,
     connection: Connection,
     warehouse_url: str,
-    second_url: str,  # noqa: F811
+    second_url: str,
 ) -> None:
     """The core would forget what comes after that of which it is a copy."""
     first, second = Warehouse(DEFAULT, warehouse_url), Warehouse("second", second_url)

@@ -1,65 +1,19 @@
 """Which warehouse takes what: tables that are routed to one later, and to a new one."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from uuid import uuid4
-
-import psycopg
 import pytest
 import shop
-from psycopg import sql
+from routed import SALES, check, connected, ids, push, sell
 
 from headrace import config
 from headrace.crash import CrashPoints
 from headrace.errors import ConfigError
-from migrations import audit, layout, ledger, rebuild, warehouse
+from migrations import layout, ledger, rebuild, warehouse
 from migrations.errors import Gap, Unfilled
-from migrations.push import Push
 from migrations.warehouse import Connection, Warehouse
-
-ALL, SALES = ("*",), ("shop.sales",)
-
-
-@pytest.fixture
-def second_url(postgres_url: str) -> Iterator[str]:
-    name = f"second_{uuid4().hex}"
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        yield postgres_url.rsplit("/", 1)[0] + "/" + name
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-
-
-@contextmanager
-def connected(place: Warehouse) -> Iterator[Connection]:
-    with warehouse.connect(place.url, application="test") as connection:
-        layout.prepare(connection, place, shop.flow)
-        yield connection
-
-
-def push(store: shop.Shop, place: Warehouse, connection: Connection) -> int:
-    return Push(0, place, store.origin, CrashPoints(), 1_000).run(connection, shop.flow).through
 
 
 def begin(store: shop.Shop, place: Warehouse, other: Warehouse, connection: Connection) -> None:
     rebuild.begin(connection, place, [other], shop.flow, 0, [store.origin], CrashPoints())
-
-
-def ids(connection: Connection, table: str) -> list[object]:
-    found = connection.execute(f"SELECT id FROM shop.{table} ORDER BY id".encode())
-    return [number for (number,) in found]
-
-
-def check(store: shop.Shop, place: Warehouse, connection: Connection, through: int) -> None:
-    """Hold a warehouse against what was sold, one refund a batch."""
-    assert ids(connection, "sales") == list(range(1, through + 1))
-    if place.tables == ALL:
-        assert ids(connection, "refunds") == list(range(1, through + 1))
-    with store.reader.snapshot() as snapshot:
-        assert audit.findings(connection, place, shop.flow, [snapshot]) == []
-
-
-def sell(store: shop.Shop, *numbers: int) -> None:
-    store.sell_all([[(number, -1.0, None)] for number in numbers])
 
 
 def test_a_table_that_is_routed_to_a_warehouse_later_is_filled_from_another_one(

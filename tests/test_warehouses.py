@@ -3,37 +3,28 @@
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import book
 import pytest
-from library import FLOW, Library, connected, database, databases, drop, new_database
+from library import FLOW, Library, connected, database, drop, new_database
 from meanwhile import repeating
+from pushing import pushing
 from shop import island_over
 from waiting import until
 
 from api.cut import Freshness
 from etl_procs import confirmed
 from etl_procs.errors import StagedFull
-from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
 from migrations.errors import Gap
 from migrations.push import Push
-from migrations.pusher import Limits, Pusher
+from migrations.pusher import Pusher
 from migrations.warehouse import Warehouse
 
 GONE = Warehouse("gone", "postgresql://postgres@127.0.0.1:1/postgres")
 MB = 2**20
-
-
-@pytest.fixture
-def library(postgres_url: str, tmp_path: Path) -> Iterator[Library]:
-    """A book that two warehouses take."""
-    with databases(postgres_url, "first", "second") as places:
-        made = Library(tmp_path, *places)
-        yield made
-        made.close()
 
 
 @contextmanager
@@ -41,24 +32,13 @@ def pushed_to(
     library: Library, place: Warehouse, failed: Callable[[Exception], None] | None = None
 ) -> Iterator[Pusher]:
     """Push to a warehouse as the engine does, until the block ends."""
-    failures: list[Exception] = []
-    origin = library.an_origin()
-    pusher = Pusher(
-        place,
-        [Push(0, place, origin, CrashPoints(), 3)],
-        [FLOW],
-        limits=Limits(0.001, rows=10**6, size=10**9),
-        clock=SystemClock(),
-        on_failure=failed or failures.append,
-        others=library.places,
-    )
-    pusher.start()
-    try:
-        yield pusher
-    finally:
-        assert pusher.stop(30)
-        origin.close()
-    assert not failures
+    with (
+        closing(library.an_origin()) as origin,
+        pushing(
+            FLOW, Push(0, place, origin, CrashPoints(), 3), place, library.places, failed
+        ) as it,
+    ):
+        yield it
 
 
 def until_arrived(library: Library, place: Warehouse) -> None:
