@@ -3,6 +3,9 @@
 A row is the number of its fields, then of each field its length and its bytes, numbers with the
 highest byte first. Numbers that stand side by side and are never NULL are one piece of each row;
 a column with NULL is a piece, and so is a text. Arrow joins the pieces, row by row.
+
+A decimal is written with all digits that its column may have. PostgreSQL takes zeros at either end
+away as it reads, so that decimals are of one width and laid out as other numbers are.
 """
 
 from collections.abc import Iterator
@@ -12,10 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from migrations import numbers
+
 BEGIN = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 END = b"\xff\xff"
 
 COUNT, LENGTH = ">i2", ">i4"
+DIGIT, NEGATIVE = ">i2", 0x4000
+"""Of a decimal. What goes before its digits is as wide: their number, weight, sign and scale."""
 FIXED = {
     pa.int32(): (">i4", pa.scalar(0, pa.int32())),
     pa.int64(): (">i8", pa.scalar(0, pa.int64())),
@@ -47,8 +54,8 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.Array]:
     """Cut rows into pieces, from the left to the right."""
     count = batch.num_rows
     open_: list[Field] = [(COUNT, np.full(count, batch.num_columns))]
-    for column in batch.columns:
-        if column.type not in FIXED:
+    for column in map(numbers.since_2000, batch.columns):
+        if not pa.types.is_decimal(column.type) and column.type not in FIXED:
             lengths = pc.fill_null(pc.binary_length(column), NO_LENGTH)
             yield _laid_out([*open_, (LENGTH, lengths.to_numpy())])
             yield pc.fill_null(column.cast(pa.binary()), EMPTY)
@@ -65,9 +72,24 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.Array]:
 
 
 def _fixed(column: pa.Array) -> list[Field]:
+    if pa.types.is_decimal(column.type):
+        return _decimal(column)
     width, stand_in = FIXED[column.type]
     values = pc.fill_null(column, stand_in).to_numpy(zero_copy_only=False)
     return [(LENGTH, np.full(len(column), np.dtype(width).itemsize)), (width, values)]
+
+
+def _decimal(column: pa.Array) -> list[Field]:
+    negative, weight, digits = numbers.decimals(column)
+    count = len(column)
+    length = np.full(count, np.dtype(DIGIT).itemsize * (4 + len(digits)))
+    head = (
+        np.full(count, len(digits)),
+        np.full(count, weight),
+        negative * NEGATIVE,
+        np.full(count, column.type.scale),
+    )
+    return [(LENGTH, length), *((DIGIT, values) for values in (*head, *digits))]
 
 
 def _laid_out(fields: list[Field]) -> pa.Array:

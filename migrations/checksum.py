@@ -1,18 +1,20 @@
 """A checksum of rows in whatever order, which PostgreSQL computes as well, by what it has.
 
 Each row has a hash, and their sum is told. One changed row is missed once in 2**32. What the hash
-functions of PostgreSQL take for equal is missed always: 0.0 and -0.0, all NaNs, and two bigints
-that they fold to the same 32 bits, as 1 and 2**32. They hash the bytes of memory: the server's
-are to have the lowest first, and its database is to be in UTF-8.
+functions of PostgreSQL take for equal is missed always: 0.0 and -0.0, all NaNs, and two bigints or
+timestamps that they fold to the same 32 bits, as 1 and 2**32. They hash the bytes of memory: the
+server's are to have the lowest first, and its database is to be in UTF-8.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import iter_unpack
 from typing import Any, LiteralString
 
 import numpy as np
 import pyarrow as pa
 from psycopg import sql
+
+from migrations import numbers
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
@@ -26,6 +28,8 @@ SUM: LiteralString = (
 )
 COLLATED: LiteralString = '{field} COLLATE "C"'
 """A column's own collation may take different texts for equal."""
+SIGNED: LiteralString = "{field}, {field} < 0"
+"""The hash of a numeric leaves its sign out, and that of 0 is what NULL is here."""
 SEED = 1
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 16_384, 2**25
@@ -61,23 +65,30 @@ def expression(schema: pa.Schema) -> sql.Composed:
 
 def _field(column: pa.Field) -> sql.Composable:
     name = sql.Identifier(column.name)
+    if pa.types.is_decimal(column.type):
+        return sql.SQL(SIGNED).format(field=name)
     return sql.SQL(COLLATED).format(field=name) if column.type == pa.string() else name
 
 
 def _sum(batch: pa.RecordBatch) -> int:
     rows = np.zeros(batch.num_rows, np.uint64)
     for column in batch.columns:
-        rows *= np.uint64(31)
-        rows += _hashes(column)
+        nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+        for hashes in _hashes(numbers.since_2000(column)):
+            if nulls is not None:
+                hashes[nulls] = 0
+            rows *= np.uint64(31)
+            rows += hashes
     signed = _of_bigints(rows).view(np.int64)
     return (int((signed >> 32).sum()) << 32) + int((signed & WORD).sum())
 
 
-def _hashes(column: pa.Array) -> Hashes:
-    hashes = HASHED[column.type](column)
-    if column.null_count:
-        hashes[column.is_null().to_numpy(zero_copy_only=False)] = 0
-    return hashes
+def _hashes(column: pa.Array) -> Iterator[Hashes]:
+    """Give the hashes of a column, and of what goes along with it."""
+    if pa.types.is_decimal(column.type):
+        yield from _numeric(numbers.decimals(column))
+    else:
+        yield HASHED[column.type](column)
 
 
 def _bigint(column: pa.Array) -> Hashes:
@@ -96,7 +107,13 @@ def _integer(column: pa.Array) -> Hashes:
 
 
 def _boolean(column: pa.Array) -> Hashes:
-    return _integer(column.cast(pa.int32()))
+    return _of_booleans(_values(column.cast(pa.uint8()), np.uint8))
+
+
+def _of_booleans(values: Bytes) -> Hashes:
+    """Hash each as an integer is: there are but two of them."""
+    hashes: Hashes = _of_integers(np.arange(2, dtype=np.uint32))[values]
+    return hashes
 
 
 def _of_integers(values: Words) -> Hashes:
@@ -119,10 +136,30 @@ def _text(column: pa.Array) -> Hashes:
     _, ends, content = column.buffers()
     ends = np.frombuffer(ends, np.int32, column.offset + len(column) + 1)[column.offset :]
     data = np.frombuffer(content, np.uint8)
-    lengths = np.diff(ends)
+    return _of_bytes(data, ends[:-1].astype(np.int64), np.diff(ends))
+
+
+def _numeric(held: numbers.Decimals) -> Iterator[Hashes]:
+    """Hash the digits from the first that is not 0 to the last, and the weight; then the sign."""
+    count = len(held.digits)
+    first, end = np.zeros((2, len(held.negative)), np.int64)
+    for at, digit in enumerate(held.digits):
+        np.copyto(end, at + 1, where=digit > 0)
+    for at, digit in reversed(list(enumerate(held.digits))):
+        np.copyto(first, at, where=digit > 0)
+    digits = np.stack(held.digits, axis=1, dtype=np.int16, casting="unsafe")
+    places = np.arange(0, digits.size, count) + first
+    hashes = _of_bytes(digits.view(np.uint8).ravel(), 2 * places, 2 * (end - first))
+    hashes ^= (held.weight - first).view(np.uint64)
+    hashes[end == 0] = SEED - 1
+    yield hashes
+    yield _of_booleans(held.negative.view(np.uint8))
+
+
+def _of_bytes(data: Bytes, at: Places, lengths: np.ndarray[Any, Any]) -> Hashes:
+    """Hash so many bytes at each place."""
     state = _begun(lengths.astype(np.uint32))
     blocks = lengths // BLOCK
-    at = ends[:-1].astype(np.int64)
     _take_blocks(state, data, at, blocks)
     rest = _last_blocks(data, at + BLOCK * blocks) & REST[lengths - BLOCK * blocks]
     rest[:, 2] <<= 8

@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+import typed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
@@ -15,8 +16,8 @@ from migrations import binary
 TYPES = {
     "bigint": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
     "double precision": (pa.float64(), st.floats()),
-    "boolean": (pa.bool_(), st.booleans()),
     "text": (pa.string(), st.text(st.characters(exclude_characters="\0", codec="utf-8"))),
+    **typed.KINDS,
 }
 Kinds = list[str]
 Row = tuple[Any, ...]
