@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 AS_THEY_ARE = frozenset({int, str, bool, type(None)})
@@ -27,6 +28,8 @@ def to_json(value: Any) -> Any:
             return value if math.isfinite(value) else _not_finite(value)
         case datetime() | date() | time():
             return value.isoformat()
+        case Decimal():
+            return format(value, "f")  # str() of a small one has an exponent
         case list() | tuple():
             return [to_json(item) for item in value]
         case bytes():

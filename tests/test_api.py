@@ -57,6 +57,8 @@ def test_a_query_is_answered_at_each_freshness(
 def test_values_travel_without_loss() -> None:
     assert to_json(2**63 - 1) == 2**63 - 1
     assert to_json(Decimal("0.10")) == "0.10"
+    assert to_json(Decimal("-1E-10")) == "-0.0000000001"
+    assert to_json(Decimal("NaN")) == "NaN"
     assert to_json(math.inf) == "Infinity"
     assert to_json(-math.inf) == "-Infinity"
     assert to_json(True) is True

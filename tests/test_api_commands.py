@@ -79,6 +79,13 @@ def test_the_commands_ask_and_answer(
             "as_of": {"shop": 0},
             "freshness": "main",
         }
+        typed = "SELECT true AS sold, DATE '2026-05-06' AS day, 12.50::numeric(9, 2) AS price, 0.5"
+        table = headrace("query", typed, home=store.home, **where)
+        assert table.stdout.splitlines()[:3] == [
+            "sold  day         price  ?column?",
+            "----  ----------  -----  --------",
+            "true  2026-05-06  12.50       0.5",
+        ]
         refused = headrace("query", "DROP TABLE sales", home=store.home, **where)
         assert refused.returncode == Exit.REFUSED
         assert refused.stderr.startswith("headrace: the statement is not a SELECT\n")
