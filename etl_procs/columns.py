@@ -1,7 +1,8 @@
 """Columns: what a user writes in SQL for a stream, a table or an outlet, parsed.
 
 SQLite itself is the parser: the columns are declared to an empty database in memory, which
-then tells their names and types. The dialect is thereby exactly the one that will run.
+then tells their names and types. The dialect is thereby exactly the one that will run; of the types
+it only tells the words, and which they may be is said here.
 """
 
 import re
@@ -23,17 +24,37 @@ NOT_OF_A_STREAM = re.compile(
 )
 
 
+NUMERIC = re.compile(r"NUMERIC\s*\(\s*([0-9]{1,4})\s*(?:,\s*([0-9]{1,4})\s*)?\)", re.IGNORECASE)
+PRECISION_MOST = 38
+"""What Arrow holds in 16 bytes."""
+
+
 class Type(Enum):
-    """A column's type: SQLite's strict types, the same everywhere."""
+    """A column's type: SQLite's strict types, the same everywhere, and more for outlets."""
 
     INTEGER = "INTEGER"
     REAL = "REAL"
     TEXT = "TEXT"
+    BOOLEAN = "BOOLEAN"
+    DATE = "DATE"
+    TIMESTAMP = "TIMESTAMP"
+    """Without a time zone, to the microsecond."""
+    NUMERIC = "NUMERIC"
+    """With so many digits, and so many of them behind the point, as the column says."""
 
-    @property
-    def arrow(self) -> pa.DataType:
-        """Name Arrow's type for it; integers have 64 bits everywhere."""
-        return {"INTEGER": pa.int64(), "REAL": pa.float64(), "TEXT": pa.string()}[self.value]
+
+OF_THE_CORE = (Type.INTEGER, Type.REAL, Type.TEXT)
+OF_OUTLETS = tuple(Type)
+
+ARROW = {
+    Type.INTEGER: pa.int64(),
+    Type.REAL: pa.float64(),
+    Type.TEXT: pa.string(),
+    Type.BOOLEAN: pa.bool_(),
+    Type.DATE: pa.date32(),
+    Type.TIMESTAMP: pa.timestamp("us"),
+}
+"""Arrow's types; of NUMERIC, each column has its own. Integers have 64 bits everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +64,22 @@ class Column:
     name: str
     type: Type
     required: bool
+    precision: int = 0
+    """Of NUMERIC(p, s), p."""
+    scale: int = 0
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """Name Arrow's type for it."""
+        if self.type is Type.NUMERIC:
+            return pa.decimal128(self.precision, self.scale)
+        return ARROW[self.type]
+
+    @property
+    def sql(self) -> str:
+        """Name its type as it is declared."""
+        is_numeric = self.type is Type.NUMERIC
+        return self.type.value + (f"({self.precision},{self.scale})" if is_numeric else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +94,13 @@ class Columns:
     def __post_init__(self) -> None:
         # Once, because they are asked for with every batch.
         object.__setattr__(self, "names", tuple(column.name for column in self.columns))
-        fields = [pa.field(c.name, c.type.arrow, nullable=not c.required) for c in self.columns]
+        fields = [pa.field(c.name, c.arrow, nullable=not c.required) for c in self.columns]
         object.__setattr__(self, "arrow", pa.schema(fields))
 
     def only(self, names: Collection[str]) -> "Columns":
         """Give some of them, in their order."""
         columns = tuple(column for column in self.columns if column.name in names)
-        sql = ", ".join(
-            f"{c.name} {c.type.value}" + (" NOT NULL" if c.required else "") for c in columns
-        )
+        sql = ", ".join(f"{c.name} {c.sql}" + (" NOT NULL" if c.required else "") for c in columns)
         return Columns(sql, columns)
 
 
@@ -103,23 +138,7 @@ def parse_table(sql: str, of: str) -> Columns:
             f"{of}: AUTOINCREMENT has no place in a core",
             hint="INTEGER PRIMARY KEY alone gives numbers; or take them from the tuples.",
         )
-    try:
-        with sqlite3.connect(":memory:") as scratch:
-            scratch.execute(f"CREATE TABLE t ({sql}) STRICT")
-            described = scratch.execute(
-                "SELECT name, type, \"notnull\", pk FROM pragma_table_info('t') ORDER BY cid"
-            ).fetchall()
-    except sqlite3.Error as error:
-        raise DefinitionError(
-            f"{of}: these columns do not make a table: {error}",
-            hint="Write them as in CREATE TABLE: 'phone TEXT NOT NULL, contestant INTEGER'; "
-            f"types are {', '.join(t.value for t in Type)}.",
-        ) from error
-    columns = [
-        Column(check_name(name, of), _type(of, name, type_), required=bool(not_null or pk))
-        for name, type_, not_null, pk in described
-    ]
-    return Columns(sql, tuple(columns))
+    return _parse(sql, of, OF_THE_CORE)
 
 
 def check_rows(rows: Collection[tuple[object, ...]], columns: Columns, of: str) -> None:
@@ -136,8 +155,8 @@ def check_rows(rows: Collection[tuple[object, ...]], columns: Columns, of: str) 
         ) from error
 
 
-def parse_tuple(sql: str, of: str) -> Columns:
-    """Parse the columns of a stream or an outlet: names, types and NOT NULL."""
+def parse_tuple(sql: str, of: str, types: Collection[Type] = OF_THE_CORE) -> Columns:
+    """Parse the columns of a stream, or with its types an outlet's: names, types and NOT NULL."""
     found = NOT_OF_A_STREAM.search(sql)
     if found:
         raise DefinitionError(
@@ -145,14 +164,49 @@ def parse_tuple(sql: str, of: str) -> Columns:
             hint="A stream or an outlet has names, types and NOT NULL; keys and constraints "
             "belong to a table.",
         )
-    return parse_table(sql, of)
+    return _parse(sql, of, types)
 
 
-def _type(of: str, name: str, declared: str) -> Type:
+def _parse(sql: str, of: str, types: Collection[Type]) -> Columns:
     try:
-        return Type(declared.upper())
-    except ValueError:
+        with sqlite3.connect(":memory:") as scratch:
+            scratch.execute(f"CREATE TABLE t ({sql})")
+            described = scratch.execute(
+                "SELECT name, type, \"notnull\", pk FROM pragma_table_info('t') ORDER BY cid"
+            ).fetchall()
+    except sqlite3.Error as error:
+        raise DefinitionError(
+            f"{of}: these columns do not make a table: {error}",
+            hint="Write them as in CREATE TABLE: 'phone TEXT NOT NULL, contestant INTEGER'; "
+            f"types are {_named(types)}.",
+        ) from error
+    columns = [
+        _column(of, name, declared, bool(not_null or pk), types)
+        for name, declared, not_null, pk in described
+    ]
+    return Columns(sql, tuple(columns))
+
+
+def _column(of: str, name: str, declared: str, required: bool, types: Collection[Type]) -> Column:
+    check_name(name, of)
+    numeric = NUMERIC.fullmatch(declared)
+    word = Type.NUMERIC.value if numeric else declared.upper()
+    type_ = next((known for known in Type if known.value == word), None)
+    if type_ is None or type_ not in types:
+        only = ", which only an outlet's column may have" if type_ else ""
+        raise DefinitionError(
+            f"{of}: column {name} has {f'the type {declared}' if declared else 'no type'}{only}",
+            hint=f"Use one of {_named(types)}.",
+        )
+    precision, scale = (int(n or 0) for n in numeric.groups()) if numeric else (0, 0)
+    if type_ is Type.NUMERIC and not (1 <= precision <= PRECISION_MOST and scale <= precision):
         raise DefinitionError(
             f"{of}: column {name} has the type {declared}",
-            hint=f"Use one of {', '.join(t.value for t in Type)}.",
-        ) from None
+            hint=f"Write NUMERIC(p, s): 1 to {PRECISION_MOST} digits, at most all of them behind "
+            "the point.",
+        )
+    return Column(name, type_, required, precision, scale)
+
+
+def _named(types: Collection[Type]) -> str:
+    return ", ".join("NUMERIC(p, s)" if t is Type.NUMERIC else t.value for t in types)

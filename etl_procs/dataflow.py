@@ -15,7 +15,15 @@ from etl_procs.checks import (
     summed,
     things,
 )
-from etl_procs.columns import Columns, check_bare, check_name, check_rows, parse_table, parse_tuple
+from etl_procs.columns import (
+    OF_OUTLETS,
+    Columns,
+    check_bare,
+    check_name,
+    check_rows,
+    parse_table,
+    parse_tuple,
+)
 from etl_procs.model import (
     Aggregate,
     Call,
@@ -187,10 +195,11 @@ class Dataflow:
         """Declare an outlet: a warehouse table of this name, in the schema of the dataflow.
 
         Without a `key` its rows are appended; with one, they are upserted and deleted by it. Each
-        of `indexes` is a column, or several, by which the warehouse finds rows.
+        of `indexes` is a column, or several, by which the warehouse finds rows. Columns may be of
+        types that the core does not have: BOOLEAN, DATE, TIMESTAMP and NUMERIC(p, s).
         """
         of = self._new("outlet", name, self.outlets)
-        parsed = parse_tuple(columns, of)
+        parsed = parse_tuple(columns, of, OF_OUTLETS)
         keys = (key,) if isinstance(key, str) and key else tuple(key)
         indexed = tuple((one,) if isinstance(one, str) else tuple(one) for one in indexes)
         for column in {name for names in indexed for name in names}:

@@ -18,7 +18,7 @@ from etl_procs.batch import (
     Position,
     table_of,
 )
-from etl_procs.columns import Column, Columns, Type
+from etl_procs.columns import ARROW, OF_THE_CORE, Column, Columns
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged
 from etl_procs.model import Stream
@@ -103,7 +103,7 @@ def check_fits(stream: Stream, batch: int, data: bytes) -> None:
 
 
 def _column(field: pa.Field) -> Column:
-    (type_,) = (known for known in Type if known.arrow == field.type)
+    (type_,) = (known for known in OF_THE_CORE if ARROW[known] == field.type)
     return Column(field.name, type_, required=not field.nullable)
 
 

@@ -312,7 +312,7 @@ def _defined(table: sa.Table) -> dict[str, str]:
 
 
 def _type(column: "sa.Column[object]") -> str:
-    return column.type.compile(dialect=tables.DIALECT).lower()
+    return column.type.compile(dialect=tables.DIALECT).lower().replace(", ", ",")
 
 
 def _described(type_: str, required: bool) -> str:

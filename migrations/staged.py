@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from psycopg import sql
 from psycopg.copy import LibpqWriter
 
-from etl_procs.columns import Type
 from etl_procs.model import Outlet
 from etl_procs.reader import Snapshot
 from migrations import binary, tables
@@ -62,7 +61,7 @@ def last_of_each_key(outlet: Outlet, operations: pa.Table) -> pa.Table:
     """Keep the last of the operations of each key, in their order."""
     keys = operations.select(list(outlet.key))
     for number, column in enumerate(keys.schema):
-        if column.type == Type.REAL.arrow:  # -0.0 is 0.0 to PostgreSQL, and two keys to Arrow
+        if column.type == pa.float64():  # -0.0 is 0.0 to PostgreSQL, and two keys to Arrow
             keys = keys.set_column(number, column.name, pc.add(keys[number], 0.0))
     numbers = pa.arange(0, operations.num_rows)
     last = (

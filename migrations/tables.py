@@ -9,6 +9,7 @@ Live shows of each key the latest that has arrived. Without a key it shows all r
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -24,7 +25,15 @@ BATCH, DELETED, PARTITION = staging.BATCH, staging.DELETED, "_partition"
 MAIN, DELTA = "_main", "_delta"
 """What the names of the schemas end with, after that of the dataflow, which holds live."""
 
-TYPES = {Type.INTEGER: sa.BigInteger, Type.REAL: sa.Double, Type.TEXT: sa.Text}
+TYPES: dict[Type, type[sa.types.TypeEngine[Any]]] = {
+    Type.INTEGER: sa.BigInteger,
+    Type.REAL: sa.Double,
+    Type.TEXT: sa.Text,
+    Type.BOOLEAN: sa.Boolean,
+    Type.DATE: sa.Date,
+    Type.TIMESTAMP: sa.TIMESTAMP,
+}
+"""PostgreSQL's types; of NUMERIC, each column has its own."""
 DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 # Two underscores: outlet a_b by c, and outlet a by b_c, are in one schema.
 NAMING = {"ix": "%(table_name)s__%(column_0_N_name)s"}
@@ -143,7 +152,9 @@ def _columns(outlet: Outlet, within: tuple[str, ...] | None = None) -> list[sa.C
     return [
         sa.Column(
             column.name,
-            TYPES[column.type],
+            sa.Numeric(column.precision, column.scale)
+            if column.type is Type.NUMERIC
+            else TYPES[column.type](),
             nullable=not column.required or (within is not None and column.name not in within),
             autoincrement=False,
         )

@@ -182,6 +182,7 @@ def _fits(value: object, column: Column) -> bool:
             return isinstance(value, float) and math.isfinite(value)
         case Type.TEXT:
             return isinstance(value, str) and "\0" not in value
+    return False  # others are not a stream's
 
 
 def rounds(spark: SparkSession, first: int, times: int, mutants: int) -> Iterator[int]:

@@ -224,6 +224,7 @@ def test_a_constraint_that_would_fail_only_at_the_commit_is_refused_where_it_is_
         ({"columns": "id TEXT NOT NULL"}, "now defined with other columns"),
         ({"columns": "id REAL NOT NULL"}, "now defined with other columns"),
         ({"columns": "id INTEGER"}, "now defined with other columns"),
+        ({"columns": "id NUMERIC(9,0) NOT NULL"}, "now defined with other columns"),
     ],
 )
 def test_an_outlet_changes_only_when_nothing_waits_in_it(

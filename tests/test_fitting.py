@@ -1,15 +1,19 @@
 """Fitting: rows that a user hands over are kept as they are, or refused; never changed."""
 
 import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_procs.batch import table_of, tuples_of
-from etl_procs.columns import Columns, parse_tuple
+from etl_procs.columns import OF_OUTLETS, Columns, parse_tuple
 from etl_procs.errors import CoreError
 from etl_procs.fitting import Fitter, Rows
 
@@ -171,3 +175,138 @@ def test_columns_of_one_name_and_no_columns_are_tuples_too() -> None:
     assert fit([{}], Columns("", ())) == [()]
     with pytest.raises(CoreError, match="there is no column n"):
         fit([{"n": 5}], Columns("", ()))
+
+
+# The types that only an outlet has
+
+SOLD = parse_tuple(
+    "is_sale BOOLEAN, day DATE, at TIMESTAMP, price NUMERIC(5,2), number NUMERIC(38,0)",
+    "sold",
+    OF_OUTLETS,
+)
+NOON, DAY = datetime(2026, 5, 6, 12), date(2026, 5, 6)  # noqa: DTZ001 - a timestamp has no zone
+
+sold_rows = st.lists(
+    st.tuples(
+        st.none() | st.booleans(),
+        st.none() | st.dates(),
+        st.none() | typed.TIMESTAMPS,
+        st.none() | typed.decimals(5, 2),
+        st.none() | typed.decimals(38, 0),
+    )
+)
+
+
+@given(sold_rows)
+def test_rows_of_an_outlets_types_and_an_arrow_table_of_them_are_the_same(
+    rows: list[tuple[Any, ...]],
+) -> None:
+    fitted = fit(table_of(rows, SOLD.arrow), SOLD)
+    assert fitted.schema.equals(SOLD.arrow)
+    given_rows = [dict(zip(SOLD.names, row, strict=True)) for row in rows]
+    assert tuples_of(fitted) == fit(given_rows, SOLD) == rows
+
+
+@given(st.decimals() | st.integers() | st.decimals(-1000, 1000, places=3))
+def test_a_number_is_a_numeric_if_it_is_one_without_being_rounded(value: Decimal | int) -> None:
+    cents = Fraction(value) * 100 if isinstance(value, int) or value.is_finite() else None
+    if cents is not None and cents.denominator == 1 and -100_000 < cents < 100_000:
+        ((_, _, _, kept, _),) = fit([{"price": value}], SOLD)
+        assert isinstance(kept, Decimal)
+        assert kept == value
+        assert kept.as_tuple().exponent == -2
+    else:
+        with pytest.raises(CoreError, match=r"price is .*, no NUMERIC\(5,2\)"):
+            fit([{"price": value}], SOLD)
+
+
+@pytest.mark.parametrize(
+    ("name", "given_value", "kept"),
+    [
+        ("price", 5, Decimal("5.00")),
+        ("price", Decimal("1.5"), Decimal("1.50")),
+        ("price", Decimal("1E+2"), Decimal("100.00")),
+        ("price", Decimal("0.5000"), Decimal("0.50")),
+        ("day", "2026-05-06", DAY),
+        ("at", "2026-05-06 12:00:00", NOON),
+        ("at", "2026-05-06T12:00:00.25", NOON.replace(microsecond=250_000)),
+    ],
+)
+def test_a_value_that_says_the_same_in_other_words_is_taken(
+    name: str, given_value: Any, kept: Any
+) -> None:
+    (row,) = fit([{name: given_value}], SOLD)
+    assert repr(row[SOLD.names.index(name)]) == repr(kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("is_sale", 1, "is_sale is 1, no BOOLEAN"),
+        ("is_sale", "true", "is_sale is 'true', no BOOLEAN"),
+        ("day", NOON, r"day is datetime.*, no DATE"),
+        ("day", "2026-02-30", "day is '2026-02-30', no DATE"),
+        ("day", "20260506", "day is '20260506', no DATE"),
+        ("day", 20_579, "day is 20579, no DATE"),
+        ("at", DAY, r"at is datetime\.date.*, no TIMESTAMP"),
+        ("at", NOON.replace(tzinfo=UTC), "at is .*utc.*, no TIMESTAMP"),
+        ("at", "2026-05-06 12:00:00Z", "at is '2026-05-06 12:00:00Z', no TIMESTAMP"),
+        ("at", "2026-05-06 12:00:00.1234567", "no TIMESTAMP"),
+        ("at", "2026-05-06", "no TIMESTAMP"),
+        ("price", 0.1, "price is 0.1, no NUMERIC.*\n.*A float is not exact"),
+        ("price", True, "price is True, no NUMERIC"),
+        ("price", "1.50", "price is '1.50', no NUMERIC"),
+        ("price", Decimal("1000"), "price is Decimal\\('1000'\\), no NUMERIC"),
+        ("price", Decimal("0.005"), "price is Decimal\\('0.005'\\), no NUMERIC"),
+        ("price", Decimal("sNaN"), "price is Decimal\\('sNaN'\\), no NUMERIC"),
+    ],
+)
+def test_what_is_no_value_of_an_outlets_type_is_refused(
+    name: str, value: Any, message: str
+) -> None:
+    with pytest.raises(CoreError, match=f"somebody emits a .*{message}"):
+        fit([{name: value}], SOLD)
+
+
+def test_arrows_narrower_and_wider_types_fit_where_no_value_changes() -> None:
+    table = pa.table(
+        {
+            "at": pa.array([NOON, None], pa.timestamp("ns")),
+            "price": pa.array([5, -999], pa.int64()),
+            "number": pa.array([Decimal("7.000"), None], pa.decimal256(50, 3)),
+        }
+    )
+    assert fit(table, SOLD).drop_columns(["is_sale", "day"]).to_pylist() == [
+        {"at": NOON, "price": Decimal("5.00"), "number": Decimal(7)},
+        {"at": None, "price": Decimal("-999.00"), "number": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("is_sale", pa.array([1]), "is_sale is int64, and not bool"),
+        ("day", pa.array(["2026-05-06"]), "day is string, and not date32"),
+        ("day", pa.array([NOON], pa.date64()), "day is date64"),
+        ("day", pa.array([3_000_000], pa.date32()), "day is 3000000 as date32.*the years 1 to"),
+        ("at", pa.array([NOON], pa.timestamp("us", "UTC")), "at is timestamp.*tz=UTC.*, and not"),
+        ("at", pa.array([1], pa.timestamp("ns")), "at: .* would lose data: 1"),
+        ("at", pa.array([-(2**62)], pa.timestamp("us")), "at is -4611686018427387904 as .*years"),
+        ("price", pa.array([1.5]), "price is double, and not decimal"),
+        ("price", pa.array([1, None, 1000]), "price is 1000, no NUMERIC"),
+        ("price", pa.array([Decimal("0.125")]), "price is Decimal.*0.125.*, no NUMERIC"),
+    ],
+)
+def test_a_table_that_is_not_of_an_outlets_types_is_refused(
+    name: str, values: pa.Array, message: str
+) -> None:
+    with pytest.raises(CoreError, match=f"somebody emits a .*{message}"):
+        fit(pa.table({name: values}), SOLD)
+
+
+def test_decimals_that_are_more_than_they_say_are_refused() -> None:
+    """Arrow's own arithmetic does not look."""
+    units = pa.array([Decimal(1_000_000)], pa.decimal128(38, 0)).buffers()
+    beyond = pa.Array.from_buffers(pa.decimal128(5, 2), 1, units)
+    with pytest.raises(CoreError, match=r"price is Decimal.*10000\.00.*, no NUMERIC"):
+        fit(pa.table({"price": beyond}), SOLD)

@@ -48,8 +48,8 @@ def test_columns_are_what_sqlite_makes_of_them() -> None:
     ("columns", "message"),
     [
         ("a INTEGER,", "do not make a table"),
-        ("a VARCHAR(10)", "do not make a table"),
-        ("a", "do not make a table"),
+        ("a VARCHAR(10)", r"column a has the type VARCHAR\(10\)"),
+        ("a", "column a has no type"),
         ("a BLOB", "column a has the type BLOB"),
         ("a TEXT, a TEXT", "duplicate column"),
         ("Upper TEXT", "'Upper' is not a name"),
@@ -60,6 +60,47 @@ def test_columns_are_what_sqlite_makes_of_them() -> None:
 def test_bad_columns_are_refused(columns: str, message: str) -> None:
     with pytest.raises(DefinitionError, match=message):
         Dataflow("f").table("t", columns)
+
+
+WAREHOUSES_OWN = [
+    ("a BOOLEAN", Column("a", Type.BOOLEAN, required=False)),
+    ("a date NOT NULL", Column("a", Type.DATE, required=True)),
+    ("a TIMESTAMP", Column("a", Type.TIMESTAMP, required=False)),
+    ("a NUMERIC(15,2) NOT NULL", Column("a", Type.NUMERIC, required=True, precision=15, scale=2)),
+    ("a numeric ( 38 , 38 )", Column("a", Type.NUMERIC, required=False, precision=38, scale=38)),
+    ("a NUMERIC(9)", Column("a", Type.NUMERIC, required=False, precision=9)),
+]
+
+
+@pytest.mark.parametrize(("columns", "column"), WAREHOUSES_OWN)
+def test_an_outlet_may_have_the_warehouses_types_and_nothing_else_may(
+    columns: str, column: Column
+) -> None:
+    assert Dataflow("f").outlet("o", columns).columns.columns == (column,)
+    refused = (
+        r"column a has the type .*, which only an outlet's column may have\n.*INTEGER, REAL, T"
+    )
+    f = Dataflow("f")
+    declarations: list[Callable[[], object]] = [
+        lambda: f.stream("s", columns),
+        lambda: f.table("t", columns),
+        lambda: f.window("w", columns, last_tuples(1)),
+        lambda: f.call(arguments=columns)(body),
+        lambda: f.call(returns=columns)(body),
+    ]
+    for declare in declarations:
+        with pytest.raises(DefinitionError, match=refused):
+            declare()
+
+
+@pytest.mark.parametrize(
+    "type_",
+    ["NUMERIC", "NUMERIC(0)", "NUMERIC(39)", "NUMERIC(5,6)", "NUMERIC(5,-1)", "DECIMAL(5,2)",
+     "TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP(3)", "BOOL", "BIGINT"],
+)  # fmt: skip
+def test_a_type_that_no_outlet_has_is_refused(type_: str) -> None:
+    with pytest.raises(DefinitionError, match=r"column a has the type .*\n.*NUMERIC\(p, s\)"):
+        Dataflow("f").outlet("o", f"a {type_}")
 
 
 @pytest.mark.parametrize(
