@@ -13,7 +13,6 @@ from psycopg import conninfo, sql
 from shop import HERE
 from test_jobs import end
 from test_push import Watched
-from test_routes import second_url  # noqa: F401 - a fixture
 
 from headrace.cli import main
 from headrace.errors import Exit
@@ -53,7 +52,7 @@ def test_another_spelling_of_a_host_and_another_role_are_the_same_database(
 
 def test_another_database_of_the_same_server_is_another_one_and_one_that_is_away_is_passed_over(
     connection: Connection,
-    second_url: str,  # noqa: F811
+    second_url: str,
 ) -> None:
     twins.refuse(connection, HERE, [HERE, AWAY, Warehouse("b", second_url)])
 
