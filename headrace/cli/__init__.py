@@ -28,6 +28,7 @@ from headrace.cli import (
     reset,
     settings,
     stack,
+    tpcdi,
     warehouse,
 )
 from headrace.cli.command import Command, Context
@@ -70,6 +71,7 @@ def commands() -> list[Command]:
         *airflow.COMMANDS,
         *settings.COMMANDS,
         *jars.COMMANDS,
+        *tpcdi.COMMANDS,
     ]
 
 

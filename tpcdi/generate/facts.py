@@ -1,0 +1,87 @@
+"""The facts of a period, in the past or an increment's day, and what the audit asks of them."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tpcdi.generate.columns import Ints, Table
+from tpcdi.generate.crm import Answers, Crm
+from tpcdi.generate.dice import bulk
+from tpcdi.generate.prospects import Prospects
+from tpcdi.generate.state import State
+from tpcdi.generate.trades import HOLDING_COLUMNS, Trades
+from tpcdi.generate.watches import watches
+
+TRADE, CASH, HOLDING = "Trade.txt", "CashTransaction.txt", "HoldingHistory.txt"
+WATCH, MARKET = "WatchHistory.txt", "DailyMarket.txt"
+
+
+def trade(
+    state: State, accounts: Ints, start: int, end: int, count: int
+) -> tuple[Trades, dict[str, Table]]:
+    """Place so many trades in a period, and tell all that happens until its end."""
+    rng = bulk(state.seed, "trades", start)
+    times = rng.integers(start, end, count)
+    times.sort()
+    trades = Trades(rng, state.trades, times, accounts, state.listing, state.held)
+    state.trades += count
+    state.held = trades.held()
+    return trades, {
+        TRADE: state.due(TRADE, "T_DTS", trades.events(), end),
+        CASH: state.due(CASH, "CT_DTS", trades.cash(), end),
+        HOLDING: state.due(HOLDING, "due", trades.holdings(), end).select(HOLDING_COLUMNS),
+    }
+
+
+def watch(state: State, customers: Ints, start: int, end: int, count: int) -> Table:
+    """Place so many watches, and tell which begin and end until then."""
+    rng = bulk(state.seed, "watches", start)
+    times = rng.integers(start, end, count)
+    times.sort()
+    return state.due(WATCH, "W_DTS", watches(rng, times, customers, state.listing), end)
+
+
+def trade_answers(rows: Table, new: int) -> Answers:
+    """Answer what the audit asks of trades; a row that has no price is not asked."""
+    worth = pc.multiply(rows["T_TRADE_PRICE"], rows["T_QTY"])
+    counts = {
+        "T_Records": rows.num_rows,
+        "T_NEW": new,
+        "T_CanceledTrades": _count(pc.equal(rows["T_ST_ID"], "CNCL")),
+        "T_InvalidCommision": _count(pc.greater(rows["T_COMM"], worth)),
+        "T_InvalidCharge": _count(pc.greater(rows["T_CHRG"], worth)),
+    }
+    return Counter({("Trade", "DimTrade", name): value for name, value in counts.items()})
+
+
+def watch_answers(rows: Table) -> Answers:
+    """Answer what the audit asks of watches."""
+    placed = _count(pc.equal(rows["W_ACTION"], "ACTV"))
+    file, table = "WatchHistory", "FactWatches"
+    return Counter({(file, table, "WH_ACTIVE"): placed, (file, table, "WH_RECORDS"): rows.num_rows})
+
+
+def prospect_answers(prospects: Prospects, crm: Crm, new: int) -> Answers:
+    """Answer what a loader may ask of prospects."""
+    counts = {
+        "P_RECORDS": len(prospects.records),
+        "P_C_MATCHING": prospects.matching(crm),
+        "P_NEW": new,
+    }
+    return Counter({("Prospect", "Prospect", name): value for name, value in counts.items()})
+
+
+def row_answers(rows: Counter[str]) -> Answers:
+    """Answer where the audit asks for rows alone."""
+    return Counter(
+        {
+            ("HoldingHistory", "FactHoldings", "HH_RECORDS"): rows[HOLDING],
+            ("DailyMarket", "FactMarketHistory", "DM_RECORDS"): rows[MARKET],
+            ("TradeHistory", "DimTradeHistory", "CT_Records"): rows[CASH],
+        }
+    )
+
+
+def _count(mask: pa.ChunkedArray) -> int:
+    return pc.sum(mask).as_py() or 0
