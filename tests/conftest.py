@@ -11,10 +11,12 @@ from library import Library, database, databases, drop, new_database
 from live import Parts
 from pyspark.sql import SparkSession
 from shop import HERE
+from tpcdi_files import Directory
 from vectoring import a_spark
 
 from api.island import Island
 from migrations import layout, warehouse
+from tpcdi.generate import generate
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +100,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A Spark of the module's own."""
     with a_spark(tmp_path_factory.mktemp("spark")) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Directory:
+    """The source files of TPC-DI at a small scale."""
+    path = tmp_path_factory.mktemp("tpcdi") / "small"
+    generate(path, 0.05, 7)
+    return Directory(path)

@@ -2,6 +2,7 @@
 
 import html
 import random
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -64,13 +65,14 @@ class History:
 
     def __init__(self, scale: float, seed: int, brokers: list[int]) -> None:
         self.crm = Crm([], [])
-        self.people = self.count = 0
+        self.changes = self.count = 0
         self._brokers = brokers
         self._dice = dice(seed, "actions")
         self._plan = self._planned(scale)
         self._day = Day(self.crm, FILE, FILE)
         self._inactive: list[int] = []
-        self._acts = 0
+        self._acts: Counter[str] = Counter()
+        self._late: Counter[str] = Counter()
         self._last: Fields = {}
 
     @property
@@ -130,9 +132,11 @@ class History:
             who = self._active()
             self._day.account(len(self.crm.accounts), kind)
             return who, self.crm.add_account(who, account(self._dice, self._brokers), now)
-        self._acts += 1
+        self._acts[kind] += 1
         if number is None and who is None:
-            is_late = self._inactive and steps == 1 and self._acts % LATE_EVERY == 0
+            is_due = self._acts[kind] >= self._late[kind] * LATE_EVERY
+            is_late = self._inactive and steps == 1 and is_due
+            self._late[kind] += bool(is_late)
             who = self._dice.choice(self._inactive) if is_late else self._with_open_account()
         assert who is not None
         if number is None:
@@ -156,7 +160,7 @@ class History:
         elif kind == "CLOSEACCT":
             mine["CA_ST_ID"] = INACTIVE
         else:
-            changes = account_change(self._dice, self._brokers, self._acts)
+            changes = account_change(self._dice, self._brokers, self._acts[kind])
             mine |= changes
         return _action(kind, now, f'<Customer C_ID="{who}">', _account(number, changes))
 
@@ -172,16 +176,14 @@ class History:
             return who, _action(kind, now, f'<Customer C_ID="{who}">')
         changes = self._last
         if kind == "UPDCUST":
-            changes = people.change(self._dice, before, self._acts, self.people)
+            changes = people.change(self._dice, before, self.changes, self.changes)
             self._last = {key: before[key] for key in changes}
-            self._acts += 1
-            self.people += 1
+            self.changes += 1
         before |= changes
         return who, _action("UPDCUST", now, *_customer(who, changes, leave_out=False))
 
     def _new(self, now: int) -> tuple[int, str]:
-        fields = people.person(self._dice, self.people)
-        self.people += 1
+        fields = people.person(self._dice, len(self.crm.customers))
         who = self.crm.add_customer(fields, now)
         number = self.crm.add_account(who, account(self._dice, self._brokers), now)
         self._day.customer(who, "NEW", None)

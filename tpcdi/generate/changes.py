@@ -14,11 +14,11 @@ class Changes:
     """A day's changes, as they are filed."""
 
     def __init__(
-        self, crm: Crm, dice: random.Random, brokers: list[int], today: date, first_person: int
+        self, crm: Crm, dice: random.Random, brokers: list[int], today: date, changes: int
     ) -> None:
         self.customers: Records = []
         self.accounts: Records = []
-        self.people = first_person
+        self.changes = changes
         self._crm = crm
         self._dice = dice
         self._brokers = brokers
@@ -40,7 +40,7 @@ class Changes:
         for _ in range(gone):
             self._leave(self._active())
         while len(self.customers) < of_customers:
-            self._change(self._active(), self.people)
+            self._change(self._active(), self.changes)
         self._file_accounts(ACCOUNTS_A_DAY(scale))
         self._day.end(self._today)
         return self._day.answers
@@ -73,8 +73,7 @@ class Changes:
                 return number
 
     def _open(self, *, is_first: bool) -> None:
-        fields = people.person(self._dice, self.people)
-        self.people += 1
+        fields = people.person(self._dice, len(self._crm.customers))
         if is_first:  # a birth date that cannot be, on one day in the future, on the next too old
             days = 1_000 if self._today.day % 2 else -people.OLD_AGE_DAYS - 1_000
             fields["C_DOB"] = str(self._today + timedelta(days))
@@ -85,8 +84,8 @@ class Changes:
     def _change(self, who: int, kind: int) -> None:
         mine = self._crm.customers[who]
         before = dict(mine)
-        mine |= people.change(self._dice, mine, kind, self.people)
-        self.people += 1
+        mine |= people.change(self._dice, mine, kind, self.changes)
+        self.changes += 1
         self._file(who, "U", "UPDCUST", before)
 
     def _leave(self, who: int) -> None:
@@ -107,7 +106,7 @@ class Changes:
 
     def _file_account(self, number: int, status: str = ACTIVE) -> None:
         mine = self._crm.accounts[number]
-        mine |= account_change(self._dice, self._brokers, self.people + len(self.accounts))
+        mine |= account_change(self._dice, self._brokers, self.changes + len(self.accounts))
         mine["CA_ST_ID"] = status
         self._day.account(number, "UPDACCT" if status == ACTIVE else "CLOSEACCT")
         self.accounts.append({"CDC_FLAG": "U"} | mine)

@@ -104,6 +104,7 @@ class Filings:
         """Company, day since the first filing, and the company's name from then on."""
         self._last: dict[int, Company] = {}
         self._named: dict[int, int] = {}
+        self._changes = 0
         self._issued: list[int] = []
         self._dice = dice(seed, "companies")
         for moment, steps in self._planned(scale):
@@ -164,10 +165,10 @@ class Filings:
             status=ACTIVE,
             industry=dice.choice(INDUSTRIES)[0],
             rating=dice.choice(RATINGS) if number % 20 != 3 else dice.choice(BAD_RATINGS),
-            founded=founded if dice.random() < 0.95 else "",
+            founded=founded if number % 20 != 4 else "",
             address=self._address(),
             ceo=self._ceo(),
-            description=text(dice, 14) if dice.random() < 0.95 else "",
+            description=text(dice, 14) if number % 20 != 5 else "",
         )
         self.companies.append(company)
         self._call(number, company.name, now)
@@ -195,7 +196,8 @@ class Filings:
         return who
 
     def _changed(self, before: Company) -> Company:
-        match len(self.lines) % 5:
+        self._changes += 1
+        match self._changes % 5:
             case 0:
                 return replace(before, address=self._address(), ceo=self._ceo())
             case 1:

@@ -71,7 +71,7 @@ class Reports:
         start = np.repeat(starts[:-1], count)
         times = start + (rng.random(len(start)) * length).astype(np.int64)
         day = (times - FIRST_FILING) // DAY_S
-        is_silent = (company % SILENT_EVERY == 7 % count) & (quarter >= SILENT_FROM)
+        is_silent = (company % SILENT_EVERY == 0) & (quarter >= SILENT_FROM)
         there = (self._founded[company] < day) & (times < END) & ~is_silent
         there &= rng.random(len(start)) >= MISSING_SHARE
         index = np.flatnonzero(there)

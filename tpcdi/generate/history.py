@@ -69,7 +69,7 @@ def history(batch: Batch, scale: float, seed: int) -> State:
         brokers=brokers,
         prospects=asked,
         listing=filings.listing,
-        people=acts.people,
+        moves=acts.changes,
     )
     answers = acts.answers | prospect_answers(asked, crm, len(asked.records))
     answers["HR", "DimBroker", "HR_BROKERS"] = len(brokers)

@@ -47,9 +47,9 @@ def increment(state: State) -> Increment:
     state.batch += 1
     today, start = state.today, seconds(state.today)
     chance = dice(state.seed, "increment", state.batch)
-    changes = Changes(state.crm, chance, state.brokers, today, state.people)
+    changes = Changes(state.crm, chance, state.brokers, today, state.moves)
     answers = changes.file(state.scale)
-    state.people = changes.people
+    state.moves = changes.changes
     state.prospects.ask_again(state.crm, chance, state.scale, today)
     _, facts = trade(
         state, opened(state.crm.accounts), start, start + DAY_S, TRADES_A_DAY(state.scale)

@@ -27,13 +27,17 @@ COLUMNS = (
 )
 """The columns of Customer.txt, after those of the change."""
 
-GENDERS = (*"MFMFMFMFMFMFMF", "m", "f", None, "U", "X", "u")
-BAD_TIERS = (None, "0", "4", "9")
+GENDERS = (*"MFMFMFMFMFMF", "m", "f", None, "X", "U")
+BAD_TIERS = (None, "0", "4", "9", "7")
 PHONE_FORMS = ("CALX", "CAL", "AL", "L", "", "CL", "LX", "CA", "X", "ALX")
 """Which of a phone's parts are there: country code, area, local number, extension."""
 
 OLD_AGE_DAYS = 36_525
 """What the real generator takes for 100 years."""
+
+
+MOVED = 40_000
+"""Where the numbers of those who move begin: they move to where no customer has lived."""
 
 
 def person(dice: random.Random, number: int) -> Fields:
@@ -99,28 +103,26 @@ def phone(dice: random.Random, columns: tuple[str, ...], number: int) -> Fields:
 
 def change(dice: random.Random, who: Fields, kind: int, number: int) -> Fields:
     """Choose what a customer changes; some of it becomes NULL, a tier may be bad."""
+    turn = number // 8
     match kind % 8:
         case 0:
-            return address(dice, number)
+            return address(dice, MOVED + number)
         case 1:
-            return phone(dice, PHONES[0], number) | phone(dice, PHONES[2], number // 3)
+            return phone(dice, PHONES[0], turn) | phone(dice, PHONES[2], turn + 3)
         case 2:
-            return {
-                "C_TIER": BAD_TIERS[kind // 8 % len(BAD_TIERS)],
-                "C_EMAIL_1": email(dice, who["C_F_NAME"], who["C_L_NAME"]),
-            }
+            tier = BAD_TIERS[kind // 8 % len(BAD_TIERS)]
+            return {"C_TIER": tier, "C_EMAIL_1": email(dice, who["C_F_NAME"], who["C_L_NAME"])}
         case 3:
             last = dice.choice([name for name in LAST_NAMES if name != who["C_L_NAME"]])
             return {"C_L_NAME": last, "C_EMAIL_1": email(dice, who["C_F_NAME"], last)}
         case 4:
-            return {"C_M_NAME": None, "C_EMAIL_2": None, "C_ADLINE2": None} | phone(
-                dice, PHONES[1], number
-            )
+            nothing = dict.fromkeys(("C_M_NAME", "C_ADLINE2", "C_EMAIL_2"))
+            return nothing | phone(dice, PHONES[1], turn + 2)
         case 5:
-            gender = GENDERS[number % len(GENDERS)]
-            return {"C_GNDR": gender, "C_TIER": dice.choice("123")} | phone(dice, PHONES[1], number)
+            gender = {"C_GNDR": GENDERS[turn % len(GENDERS)], "C_TIER": dice.choice("123")}
+            return gender | phone(dice, PHONES[1], turn)
         case 6:
-            taxes = LOCAL_TAXES[number % len(LOCAL_TAXES)], dice.choice(NATIONAL_TAXES)
+            taxes = LOCAL_TAXES[-turn % len(LOCAL_TAXES)], dice.choice(NATIONAL_TAXES)
             return dict(zip(TAXES, taxes, strict=True))
         case _:
             return dict(zip(ADDRESS[2:], place(dice), strict=True))

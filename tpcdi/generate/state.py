@@ -17,7 +17,7 @@ from tpcdi.generate.prospects import Prospects
 from tpcdi.generate.sizes import BATCH_1
 from tpcdi.generate.trades import no_lots
 
-NUMBERS = ("seed", "scale", "batch", "trades", "changes", "people")
+NUMBERS = ("seed", "scale", "batch", "trades", "changes", "moves")
 
 
 @dataclass(slots=True)
@@ -30,7 +30,8 @@ class State:
     brokers: list[int]
     prospects: Prospects
     listing: Listing
-    people: int
+    moves: int
+    """How often customers have changed."""
     batch: int = 1
     trades: int = 0
     changes: int = 0
