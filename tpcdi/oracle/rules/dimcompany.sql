@@ -1,0 +1,71 @@
+-- CMP, key CIK. Of a day the last record counts (reading 5), and none that equals the one before.
+
+CREATE TABLE steps.finwire AS
+SELECT rowid AS position, line, substr(line, 16, 3) AS kind,
+    strptime(substr(line, 1, 15), '%Y%m%d-%H%M%S') AS pts, CAST(pts AS DATE) AS day
+FROM raw.finwire;
+
+CREATE TABLE steps.company AS
+WITH filing AS (
+    SELECT day, CAST(substr(line, 79, 10) AS BIGINT) AS companyid, rtrim(substr(line, 19)) AS record
+    FROM steps.finwire
+    WHERE kind = 'CMP'
+    QUALIFY row_number() OVER (PARTITION BY companyid, day ORDER BY pts DESC, position DESC) = 1
+),
+change AS (
+    SELECT * FROM filing
+    QUALIFY lag(record) OVER (PARTITION BY companyid ORDER BY day) IS DISTINCT FROM record
+)
+SELECT row_number() OVER () AS sk_companyid, companyid, day AS effectivedate,
+    lead(day, 1, DATE '9999-12-31') OVER (PARTITION BY companyid ORDER BY day) AS enddate,
+    -- Positions count from the record's name on, which is the 19th of the line.
+    blank(substr(record, 1, 60)) AS name,
+    blank(substr(record, 71, 4)) AS st_id,
+    blank(substr(record, 75, 2)) AS in_id,
+    blank(substr(record, 77, 4)) AS rating,
+    regexp_full_match(rating, 'AAA|D|(AA|A|BBB|BB|B|CCC)[+-]?|CC|C') AS rated,
+    strptime(blank(substr(record, 81, 8)), '%Y%m%d') AS foundingdate,
+    blank(substr(record, 89, 80)) AS addressline1,
+    blank(substr(record, 169, 80)) AS addressline2,
+    blank(substr(record, 249, 12)) AS postalcode,
+    blank(substr(record, 261, 25)) AS city,
+    blank(substr(record, 286, 20)) AS stateprov,
+    blank(substr(record, 306, 24)) AS country,
+    blank(substr(record, 330, 46)) AS ceo,
+    blank(substr(record, 376, 150)) AS description
+FROM change;
+
+INSERT INTO oracle.dimcompany BY NAME
+SELECT company.* EXCLUDE (st_id, in_id, rating, rated), st_name AS status, in_name AS industry,
+    CASE WHEN rated THEN rating END AS sprating,
+    CASE WHEN rated THEN NOT (rating LIKE 'A%' OR rating LIKE 'BBB%') END AS islowgrade,
+    enddate = DATE '9999-12-31' AS iscurrent, 1 AS batchid
+FROM steps.company
+JOIN oracle.statustype USING (st_id)
+JOIN oracle.industry USING (in_id);
+
+INSERT INTO oracle.dimessages
+SELECT day, batch, 'DimCompany', 'Invalid SPRating', 'Alert',
+    'CO_ID = ' || companyid || ', CO_SP_RATE = ' || rating
+FROM steps.company
+JOIN oracle.dimcompany USING (sk_companyid, companyid)
+JOIN steps.batch ON batch = batchid
+WHERE NOT rated;
+
+CREATE VIEW steps.company_asof AS
+SELECT *, since(companyid, effectivedate) AS since FROM oracle.dimcompany;
+
+-- SEC and FIN name a company, by its CIK or by its name at that time: the record's length tells.
+CREATE TABLE steps.of_company AS
+WITH reference AS (
+    SELECT position, day, substr(line, CASE kind WHEN 'SEC' THEN 161 ELSE 187 END) AS co
+    FROM steps.finwire
+    WHERE kind IN ('SEC', 'FIN')
+),
+name AS (SELECT name, companyid, effectivedate, since(name, effectivedate) AS since
+    FROM oracle.dimcompany)
+SELECT position, day, CAST(co AS BIGINT) AS companyid FROM reference WHERE length(co) <= 10
+UNION ALL
+SELECT position, day, companyid
+FROM (SELECT position, day, blank(co) AS co FROM reference WHERE length(co) > 10) AS by_name
+ASOF JOIN name ON co = name AND day >= since;

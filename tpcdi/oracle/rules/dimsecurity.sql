@@ -1,0 +1,30 @@
+-- SEC, key Symbol: a version for every day with a record, and one when its company changes.
+
+INSERT INTO oracle.dimsecurity BY NAME
+WITH filing AS (
+    SELECT day AS filed, companyid, line, blank(substr(line, 19, 15)) AS symbol
+    FROM steps.finwire
+    JOIN steps.of_company USING (position, day)
+    WHERE kind = 'SEC'
+    QUALIFY row_number() OVER (PARTITION BY symbol, day ORDER BY pts DESC, position DESC) = 1
+),
+version AS (
+    SELECT *, lead(filed, 1, DATE '9999-12-31') OVER (PARTITION BY symbol ORDER BY filed) AS until
+    FROM filing
+)
+SELECT row_number() OVER () AS sk_securityid, symbol,
+    blank(substr(line, 34, 6)) AS issue, st_name AS status, blank(substr(line, 44, 70)) AS name,
+    blank(substr(line, 114, 6)) AS exchangeid, sk_companyid,
+    trim(substr(line, 120, 13)) AS sharesoutstanding,
+    strptime(substr(line, 133, 8), '%Y%m%d') AS firsttrade,
+    strptime(substr(line, 141, 8), '%Y%m%d') AS firsttradeonexchange,
+    trim(substr(line, 149, 12)) AS dividend,
+    greatest(filed, since) AS effectivedate, least(until, company.enddate) AS enddate,
+    least(until, company.enddate) = DATE '9999-12-31' AS iscurrent, 1 AS batchid
+FROM version
+JOIN steps.company_asof AS company
+    ON company.companyid = version.companyid AND since < until AND filed < company.enddate
+JOIN oracle.statustype ON st_id = blank(substr(line, 40, 4));
+
+CREATE VIEW steps.security_asof AS
+SELECT *, since(symbol, effectivedate) AS since FROM oracle.dimsecurity;
