@@ -116,8 +116,11 @@ class Digen:
             "</Customer></TPCDI:Action>"
         )
 
-    def new(self, when: str, customer: int, account: int, **more: Field) -> None:
+    def new(
+        self, when: str, customer: int, account: int, taxes: str = "NY1 US1", **more: Field
+    ) -> None:
         """Add a customer and an account, both without anything special."""
+        local, national = taxes.split()
         who: dict[str, Field] = {
             "C_TAX_ID": "123-45-6789",
             "C_GNDR": "F",
@@ -129,8 +132,8 @@ class Digen:
             account={"CA_ID": account, "CA_TAX_ST": 1, "CA_B_ID": 7, "CA_NAME": "Savings"},
             inside=f"<Name><C_L_NAME>Last{customer}</C_L_NAME><C_F_NAME>First</C_F_NAME></Name>"
             "<Address><C_ADLINE1>1 Street</C_ADLINE1><C_ADLINE2/><C_ZIPCODE>11111</C_ZIPCODE>"
-            "<C_CITY>City</C_CITY></Address><TaxInfo><C_LCL_TX_ID>NY1</C_LCL_TX_ID>"
-            "<C_NAT_TX_ID>US1</C_NAT_TX_ID></TaxInfo>",
+            f"<C_CITY>City</C_CITY></Address><TaxInfo><C_LCL_TX_ID>{local}</C_LCL_TX_ID>"
+            f"<C_NAT_TX_ID>{national}</C_NAT_TX_ID></TaxInfo>",
             attributes=who | more,
         )
 

@@ -1,0 +1,68 @@
+"""The audit passes a warehouse that is right, and each check can fail."""
+
+from collections.abc import Iterator
+
+import audited
+import psycopg
+import pytest
+from spoilings import SPOILINGS
+
+from tpcdi import audit, oracle
+from tpcdi.snapshot import Connection
+
+
+@pytest.fixture(scope="module")
+def warehouse(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    """A warehouse that holds what the oracle says of a small benchmark."""
+    directory = audited.files().write(tmp_path_factory.mktemp("audited"))
+    with psycopg.connect(postgres_url, autocommit=True) as server:
+        server.execute("CREATE DATABASE audited")
+        url = postgres_url.rsplit("/", 1)[0] + "/audited"
+        with psycopg.connect(url, autocommit=True) as connection:
+            with oracle.compute(directory) as computed:
+                audited.fill(connection, computed)
+            audited.report(connection, directory)
+            yield connection
+        server.execute("DROP DATABASE audited")
+
+
+def test_a_warehouse_that_is_right_passes_every_check(warehouse: Connection) -> None:
+    assert [verdict for verdict in audit.run(warehouse) if not verdict.ok] == []
+
+
+def test_the_audit_has_the_129_checks_of_tpc_di() -> None:
+    assert len({name.partition(":")[0] for name in audit.CHECKS}) == 129
+
+
+def test_every_check_has_a_spoiling() -> None:
+    assert SPOILINGS.keys() == audit.CHECKS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(SPOILINGS))
+def test_a_warehouse_that_is_spoiled_in_one_respect_fails_the_check(
+    warehouse: Connection, name: str
+) -> None:
+    with warehouse.transaction(force_rollback=True):
+        warehouse.execute("SET LOCAL search_path = tpcdi")
+        assert warehouse.execute(SPOILINGS[name].encode()).rowcount
+        (verdict,) = audit.run(warehouse, [name])
+    assert not verdict.ok
+    assert verdict.name == name
+
+
+def test_a_check_without_anything_to_look_at_fails(warehouse: Connection) -> None:
+    with warehouse.transaction(force_rollback=True):
+        warehouse.execute("DELETE FROM tpcdi.dimessages")
+        (verdict,) = audit.run(warehouse, ["DImessages validation reports"])
+    assert verdict.wrong == "there is nothing to check"
+
+
+def test_a_verdict_tells_what_was_found_and_what_is_wanted(warehouse: Connection) -> None:
+    with warehouse.transaction(force_rollback=True):
+        warehouse.execute("DELETE FROM tpcdi.audit WHERE batchid = 2")
+        warehouse.execute("DELETE FROM tpcdi.dimbroker")
+        found = audit.run(warehouse, ["DimBroker row count", "FactHoldings row count"])
+    assert [verdict.wrong for verdict in found] == [
+        "0 where = 1 is wanted",
+        "batch 2: 1 where = nothing is wanted",
+    ]

@@ -1,0 +1,64 @@
+"""The audit: every check of TPC-DI, put to a warehouse's live views at one moment."""
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+from psycopg.sql import SQL
+
+from tpcdi.checks import PRELUDE, Checks, dimensions, facts, messages, references
+from tpcdi.snapshot import Connection, snapshot
+
+CHECKS: Checks = messages.CHECKS | dimensions.CHECKS | references.CHECKS | facts.CHECKS
+
+NAMES = tuple(sorted(CHECKS))
+
+RELATIONS: dict[object, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+}
+
+# Of a view PostgreSQL has no statistics, and would rather loop over it than hash it.
+SETTINGS: LiteralString = """
+    SET LOCAL search_path = tpcdi;
+    SET LOCAL enable_nestloop = off;
+    SET LOCAL work_mem = '256MB'"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a check."""
+
+    name: str
+    wrong: str = ""
+    """What was found where other was wanted; nothing if the check is OK."""
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the warehouse passed it."""
+        return not self.wrong
+
+
+def run(connection: Connection, names: Iterable[str] = NAMES) -> list[Verdict]:
+    """Put checks to a warehouse, all of them to the same moment."""
+    with snapshot(connection):
+        connection.execute(SETTINGS)
+        return [_verdict(connection, name) for name in names]
+
+
+def _verdict(connection: Connection, name: str) -> Verdict:
+    rows = connection.execute(SQL(PRELUDE) + CHECKS[name]).fetchall()
+    wrong = [
+        f"{'' if batch is None else f'batch {batch}: '}{_told(found)} where {relation} "
+        f"{_told(wanted)} is wanted"
+        for batch, found, relation, wanted in rows
+        if found is None or wanted is None or not RELATIONS[relation](found, wanted)
+    ]
+    return Verdict(name, "; ".join(wrong) if rows else "there is nothing to check")
+
+
+def _told(value: object) -> str:
+    return "nothing" if value is None else str(value)

@@ -1,0 +1,94 @@
+"""Checks of the answers, of the messages, and of the counts that the loader reported."""
+
+from psycopg.sql import Literal
+
+from tpcdi.checks import Checks, none, query, validated
+
+FACTS = ("FactCashBalances", "FactHoldings", "FactMarketHistory", "FactWatches")
+TABLES = (
+    *("DimAccount", "DimBroker", "DimCompany", "DimCustomer", "DimDate", "DimSecurity", "DimTime"),
+    *("DimTrade", *FACTS, "Financial", "Industry", "Prospect", "StatusType", "TaxRate"),
+    "TradeType",
+)
+"""What the validation query counts."""
+
+CHECKS: Checks = {
+    "Audit table batches": query("""\
+        SELECT NULL, count(DISTINCT batchid) || ', last ' || max(batchid), '=', '3, last 3'
+        FROM audit"""),
+    "Audit table sources": query("""\
+        SELECT NULL, count(DISTINCT dataset), '=', 13
+        FROM audit
+        WHERE dataset IN ('Batch', 'DimAccount', 'DimBroker', 'DimCompany', 'DimCustomer',
+            'DimSecurity', 'DimTrade', 'FactHoldings', 'FactMarketHistory', 'FactWatches',
+            'Financial', 'Generator', 'Prospect')"""),
+    "DImessages validation reports": query("""\
+        SELECT batchid, count(*) FILTER (WHERE messagetype = 'Validation'), '=', 24
+        FROM dimessages GROUP BY batchid"""),
+    "DImessages batches": query("""\
+        SELECT NULL, count(DISTINCT batchid) || ', last ' || max(batchid), '=', '4, last 3'
+        FROM dimessages"""),
+    "DImessages Phase complete records": query("""\
+        SELECT NULL, count(DISTINCT batchid) || ', last ' || max(batchid), '=', '4, last 3'
+        FROM dimessages WHERE messagetype = 'PCR'"""),
+    "DImessages sources": query(
+        """\
+        SELECT NULL, count(DISTINCT messagesource), '=', 17
+        FROM dimessages WHERE messagetype = 'Validation' AND messagesource = ANY({sources})""",
+        sources=Literal([table for table in TABLES if table != "DimCompany"]),
+    ),
+    "DImessages initial condition": none("""\
+        dimessages
+        WHERE batchid = 0 AND messagetype = 'Validation' AND messagedata IS DISTINCT FROM '0'"""),
+}
+CHECKS |= {
+    f"Batch row count: {table}": query(
+        "SELECT batchid, {rows}, '>=', {before} FROM batch",
+        rows=validated(table),
+        before=validated(table, before=1),
+    )
+    for table in TABLES
+}
+CHECKS |= {
+    f"Batch joined row count: {fact}": query(
+        "SELECT batchid, {joined}, '=', {rows} FROM batch",
+        joined=validated(fact, "Row count joined"),
+        rows=validated(fact),
+    )
+    for fact in FACTS
+}
+# Of one moment there may be several counts: only what was counted earlier may not be more.
+CHECKS |= {
+    f"Data visibility row counts: {table}": query(
+        """\
+        , seen AS (
+            SELECT number, max(number) OVER (
+                ORDER BY moment RANGE UNBOUNDED PRECEDING EXCLUDE GROUP) AS before
+            FROM told
+            WHERE type IN ('Visibility_1', 'Visibility_2') AND text = 'Row count'
+                AND source = {table}
+        )
+        SELECT NULL, count(*) FILTER (WHERE (number >= coalesce(before, 0)) IS NOT TRUE), '=', 0
+        FROM seen
+        UNION ALL SELECT NULL, count(*), '>', 0 FROM seen""",
+        table=Literal(table),
+    )
+    for table in TABLES
+}
+CHECKS |= {
+    f"Data visibility joined row counts: {fact}": query(
+        """\
+        , seen AS (
+            SELECT rows.number, joined.number AS joined
+            FROM told AS rows
+            LEFT JOIN told AS joined
+                ON joined.type = rows.type AND joined.source = rows.source
+                AND joined.moment = rows.moment AND joined.text = 'Row count joined'
+            WHERE rows.type = 'Visibility_1' AND rows.source = {fact} AND rows.text = 'Row count'
+        )
+        SELECT NULL, count(*) FILTER (WHERE (joined >= number) IS NOT TRUE), '=', 0 FROM seen
+        UNION ALL SELECT NULL, count(*), '>', 0 FROM seen""",
+        fact=Literal(fact),
+    )
+    for fact in FACTS
+}
