@@ -12,7 +12,7 @@ from psycopg.sql import SQL, Composable, Identifier, Literal
 Checks = dict[str, Composable]
 
 PRELUDE: LiteralString = """
-WITH batch AS (
+WITH batch AS MATERIALIZED (
     SELECT n AS batchid,
         (SELECT max(date) FROM audit
         WHERE dataset = 'Batch' AND attribute = 'FirstDay' AND batchid = n) AS firstday,

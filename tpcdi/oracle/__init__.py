@@ -7,7 +7,7 @@ what is valid on its day, and history and increments are one.
 """
 
 from tpcdi.oracle.canon import digests, export
-from tpcdi.oracle.compare import Difference, compare
-from tpcdi.oracle.compute import compute
+from tpcdi.oracle.comparison import Difference, compare
+from tpcdi.oracle.computation import compute
 
 __all__ = ["Difference", "compare", "compute", "digests", "export"]

@@ -13,7 +13,7 @@ import duckdb
 from psycopg import sql
 
 from tpcdi import schema
-from tpcdi.oracle.compute import create
+from tpcdi.oracle.computation import create
 from tpcdi.snapshot import Connection, snapshot
 
 DIMENSIONS = {
