@@ -62,8 +62,9 @@ class Airflow:
         """Tell how each task of the last run of a DAG is."""
         return dict(
             self.rows(
-                "SELECT task_id, state FROM task_instance WHERE run_id = "
+                "SELECT task_id, state FROM task_instance WHERE dag_id = ? AND run_id = "
                 "(SELECT run_id FROM dag_run WHERE dag_id = ? ORDER BY id DESC LIMIT 1)",
+                dag_id,
                 dag_id,
             )
         )

@@ -4,10 +4,12 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self
@@ -260,7 +262,7 @@ class Scheduled:
         assert self.process.wait(STOP_S) == Exit.OK
         until(lambda: all(map(is_gone, started)), 30, lambda: str(descendants(1)))
 
-    def ask(self, method: str, path: str, body: object) -> Any:
+    def ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
         """Ask Airflow's own API as its user does."""
         if not self._token:
             file = self.airflow.home / "simple_auth_manager_passwords.json.generated"
@@ -269,10 +271,10 @@ class Scheduled:
             self._token = self._send("POST", "/auth/token", known)["access_token"]
         return self._send(method, path, body)
 
-    def _send(self, method: str, path: str, body: object) -> Any:
+    def _send(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
         connection = HTTPConnection(self.address, timeout=30)
-        connection.request(method, path, json.dumps(body), headers)
+        connection.request(method, path, json.dumps(body) if body else None, headers)
         response = connection.getresponse()
         raw = response.read()
         connection.close()
@@ -283,6 +285,16 @@ class Scheduled:
         """List the runs of a DAG, the oldest first."""
         rows = self.airflow.rows("SELECT run_id FROM dag_run WHERE dag_id = ? ORDER BY id", dag_id)
         return [run_id for (run_id,) in rows]
+
+    def began(self, dag_id: str, *, ago: timedelta) -> None:
+        """Have it that the last run of a DAG began so long ago."""
+        then = datetime.now(UTC).replace(tzinfo=None) - ago
+        with sqlite3.connect(self.airflow.database, timeout=30) as database:
+            database.execute(
+                "UPDATE dag_run SET start_date = ? WHERE id = "
+                "(SELECT max(id) FROM dag_run WHERE dag_id = ?)",
+                (then.isoformat(" ", "microseconds"), dag_id),
+            )
 
     def is_at_rest(self) -> bool:
         """Whether every DAG has run, and no task is on its way to a worker or at one."""
@@ -338,31 +350,74 @@ def test_tasks_of_a_scheduler_that_are_killed_are_run_again_with_the_effect_of_o
     assert ids(connection) == [1, 2]
 
 
-@pytest.mark.slow  # a minute: Airflow starts
-def test_who_marks_a_run_of_a_scheduler_as_failed_cancels_the_migration_that_it_waits_for(
-    way: Way, store: shop.Shop, connection: Connection, warehouse_url: str, tmp_path: Path
-) -> None:
-    dag = "headrace_pull_default"
+PULL = "headrace_pull_default"
+
+
+@contextmanager
+def waiting(
+    way: Way, store: shop.Shop, connection: Connection, url: str, home: Path
+) -> Iterator[tuple[Scheduled, Client, str]]:
+    """Have a scheduler's pull wait for a migration that does not end; give where that is."""
     store.sell((1, 1.0, "a"))
+    connection.execute("SET idle_in_transaction_session_timeout = 0")  # Airflow may take long
     with (
-        api_over(store, warehouse_url, give_up_s=2 * TASK_S) as api,
+        api_over(store, url, give_up_s=2 * TASK_S) as api,
         connection.transaction(),
     ):
         connection.execute("SELECT FROM headrace.ledger FOR UPDATE")
         way.leads_to(api.port)
-        with Scheduled(tmp_path / "home", way.url, KEY) as airflow:
+        with Scheduled(home, way.url, KEY) as airflow:
             airflow.until_up()
-            until(lambda: bool(migrations(api, dag)), TASK_S, airflow.log.read_text)
-            pull = f"/v1/migrations/{quote(migrations(api, dag)[0]['id'], safe='')}"
+            until(lambda: bool(migrations(api, PULL)), TASK_S, airflow.log.read_text)
+            pull = f"/v1/migrations/{quote(migrations(api, PULL)[0]['id'], safe='')}"
             until(lambda: way.arrived[f"GET {pull}"] >= 2, TASK_S, airflow.log.read_text)
             # On SQLite, a task that begins to wait just then gets the id of the trigger marked.
             until(airflow.is_at_rest, TASK_S, airflow.log.read_text)
             assert api.send("GET", pull).document["state"] == "running"
-            run = f"/api/v2/dags/{dag}/dagRuns/{quote(airflow.runs(dag)[0])}"
-            airflow.ask("PATCH", run, {"state": "failed"})
-            until(
-                lambda: api.send("GET", pull).document["state"] == "cancelled",
-                TASK_S,
-                airflow.log.read_text,
-            )
+            yield airflow, api, pull
+
+
+def until_cancelled(airflow: Scheduled, api: Client, pull: str) -> None:
+    until(
+        lambda: api.send("GET", pull).document["state"] == "cancelled",
+        TASK_S,
+        airflow.log.read_text,
+    )
+
+
+@pytest.mark.slow  # a minute: Airflow starts
+def test_who_marks_a_run_of_a_scheduler_as_failed_cancels_the_migration_that_it_waits_for(
+    way: Way, store: shop.Shop, connection: Connection, warehouse_url: str, tmp_path: Path
+) -> None:
+    with waiting(way, store, connection, warehouse_url, tmp_path / "home") as (airflow, api, pull):
+        run = f"/api/v2/dags/{PULL}/dagRuns/{quote(airflow.runs(PULL)[0])}"
+        airflow.ask("PATCH", run, {"state": "failed"})
+        until_cancelled(airflow, api, pull)
     assert ids(connection) == []
+
+
+@pytest.mark.slow  # a minute: Airflow starts
+def test_a_run_of_a_scheduler_whose_time_is_up_alerts_and_cancels_the_migration_it_waits_for(
+    way: Way,
+    webhook: Headrace,
+    alerts: list[dict[str, Any]],
+    store: shop.Shop,
+    connection: Connection,
+    warehouse_url: str,
+    tmp_path: Path,
+) -> None:
+    with waiting(way, store, connection, warehouse_url, tmp_path / "home") as (airflow, api, pull):
+        told = {"key": "headrace_alert_url", "value": f"{webhook.url}/alerts"}
+        airflow.ask("POST", "/api/v2/variables", told)
+        (run,) = airflow.runs(PULL)
+        airflow.began(PULL, ago=timedelta(hours=2, minutes=1))
+        until_cancelled(airflow, api, pull)
+        until(lambda: bool(alerts), TASK_S, airflow.log.read_text)
+        assert airflow.airflow.tasks(PULL) == {"pull": "skipped"}
+        state = f"/api/v2/dags/{PULL}/dagRuns/{quote(run)}"
+        assert airflow.ask("GET", state, None)["state"] == "failed"
+    (alert,) = alerts
+    assert alert["text"] == f"{PULL} failed in run {run}: timed_out"
+    assert ids(connection) == []
+    store.push(connection)  # what was cancelled is moved by the next
+    assert ids(connection) == [1]
