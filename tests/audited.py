@@ -1,12 +1,14 @@
 """A small benchmark that passes the whole audit: its files, and a warehouse that holds them."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import LiteralString
 
 import duckdb
+import psycopg
 from digen import Digen, Field
 from psycopg import sql
 
@@ -146,6 +148,16 @@ def _facts(made: Digen) -> None:
         made.cdc(batch, "CashTransaction.txt", "I", 1001, f"{DAYS[batch]} 10:00:00", 10, "sold")
         made.cdc(batch, "DailyMarket.txt", "I", DAYS[batch - 1], "S1", *("5.00", "6.00", "4.00"), 1)
         made.cdc(batch, "WatchHistory.txt", "I", 7, "S2", f"{DAYS[batch]} 10:00:00", "ACTV")
+
+
+@contextmanager
+def database(server_url: str, name: str) -> Iterator[Connection]:
+    """Give a connection to a database of this name, which is there for so long."""
+    with psycopg.connect(server_url, autocommit=True) as server:
+        server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        with psycopg.connect(server_url.rsplit("/", 1)[0] + f"/{name}", autocommit=True) as opened:
+            yield opened
+        server.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))
 
 
 def fill(warehouse: Connection, computed: duckdb.DuckDBPyConnection) -> None:

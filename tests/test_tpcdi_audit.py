@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import audited
-import psycopg
 import pytest
 from spoilings import SPOILINGS
 
@@ -15,15 +14,11 @@ from tpcdi.snapshot import Connection
 def warehouse(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     """A warehouse that holds what the oracle says of a small benchmark."""
     directory = audited.files().write(tmp_path_factory.mktemp("audited"))
-    with psycopg.connect(postgres_url, autocommit=True) as server:
-        server.execute("CREATE DATABASE audited")
-        url = postgres_url.rsplit("/", 1)[0] + "/audited"
-        with psycopg.connect(url, autocommit=True) as connection:
-            with oracle.compute(directory) as computed:
-                audited.fill(connection, computed)
-            audited.report(connection, directory)
-            yield connection
-        server.execute("DROP DATABASE audited")
+    with audited.database(postgres_url, "audited") as connection:
+        with oracle.compute(directory) as computed:
+            audited.fill(connection, computed)
+        audited.report(connection, directory)
+        yield connection
 
 
 def test_a_warehouse_that_is_right_passes_every_check(warehouse: Connection) -> None:

@@ -1,0 +1,143 @@
+"""A warehouse is compared with the oracle row by row, and with another one byte by byte."""
+
+from collections.abc import Iterator
+
+import audited
+import duckdb
+import pytest
+
+from tpcdi import oracle, schema
+from tpcdi.oracle.canon import DIMENSIONS
+from tpcdi.snapshot import Connection
+
+SURROGATES = {table: key for key, (table, _) in DIMENSIONS.items()}
+OTHERS = schema.TABLES.keys() - SURROGATES.keys()
+
+
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    with oracle.compute(audited.files().write(tmp_path_factory.mktemp("audited"))) as computed:
+        yield computed
+
+
+@pytest.fixture(scope="module")
+def warehouse(postgres_url: str, computed: duckdb.DuckDBPyConnection) -> Iterator[Connection]:
+    """A warehouse that holds what the oracle computed."""
+    with audited.database(postgres_url, "compared") as connection:
+        audited.fill(connection, computed)
+        yield connection
+
+
+CHANGES = dict.fromkeys(schema.TABLES, "batchid = batchid + 1") | {
+    "dimdate": "datedesc = 'Some day'",
+    "dimtime": "secondid = 1",
+    "industry": "in_name = 'Iron'",
+    "statustype": "st_name = 'active'",
+    "taxrate": "tx_rate = tx_rate + 0.00001",
+    "tradetype": "tt_is_sell = NOT tt_is_sell",
+    "dimcustomer": "email1 = ''",  # which is not NULL
+    "dimtrade": "fee = fee + 0.01",
+    "financial": "fi_assets = NULL",
+    "factmarkethistory": "peratio = 0",
+}
+
+
+def change(warehouse: Connection, table: str, what: str) -> None:
+    """Change the row of a table that a query finds."""
+    warehouse.execute(f"SET LOCAL search_path = tpcdi; {what.format(table=table)}".encode())
+
+
+def told(found: list[oracle.Difference]) -> dict[str, tuple[int, int]]:
+    return {one.table: (one.missing, one.unexpected) for one in found}
+
+
+def test_a_warehouse_with_what_the_oracle_says_does_not_differ(
+    warehouse: Connection, computed: duckdb.DuckDBPyConnection
+) -> None:
+    assert oracle.compare(warehouse, computed) == []
+
+
+def test_a_changed_row_is_found_in_every_table(
+    warehouse: Connection, computed: duckdb.DuckDBPyConnection
+) -> None:
+    with warehouse.transaction(force_rollback=True):
+        change(warehouse, "financial", "ALTER TABLE {table} ALTER fi_assets DROP NOT NULL")
+        for table, what in CHANGES.items():
+            row = "(SELECT max(ctid) FROM {table})"
+            if table == "dimtrade":
+                row = "(SELECT ctid FROM {table} WHERE tradeid = 1)"
+            change(warehouse, table, f"UPDATE {{table}} SET {what} WHERE ctid = {row}")
+        found = told(oracle.compare(warehouse, computed))
+    assert found == dict.fromkeys(schema.TABLES, (1, 1))
+
+
+def test_a_missing_row_is_found_in_every_table(
+    warehouse: Connection, computed: duckdb.DuckDBPyConnection
+) -> None:
+    remove = "DELETE FROM {table} WHERE ctid = (SELECT min(ctid) FROM {table})"
+    with warehouse.transaction(force_rollback=True):
+        for table in OTHERS:
+            change(warehouse, table, remove)
+        found = told(oracle.compare(warehouse, computed))
+    assert found == dict.fromkeys(OTHERS, (1, 0))
+
+
+def test_a_row_that_is_there_twice_is_found_in_every_table(
+    warehouse: Connection, computed: duckdb.DuckDBPyConnection
+) -> None:
+    with warehouse.transaction(force_rollback=True):
+        for table in OTHERS:
+            change(warehouse, table, "INSERT INTO {table} SELECT * FROM {table} LIMIT 1")
+        found = told(oracle.compare(warehouse, computed))
+    assert found == dict.fromkeys(OTHERS, (0, 1))
+
+
+@pytest.mark.parametrize("table", SURROGATES)
+def test_a_version_that_is_missing_or_there_twice_under_another_key_is_found(
+    warehouse: Connection, computed: duckdb.DuckDBPyConnection, table: str
+) -> None:
+    key = SURROGATES[table]
+    with warehouse.transaction(force_rollback=True):
+        copied = "CREATE TEMP TABLE of_one ON COMMIT DROP AS SELECT * FROM {table} LIMIT 1"
+        again = "INSERT INTO {table} SELECT * FROM of_one"
+        change(warehouse, table, f"{copied}; UPDATE of_one SET {key} = -1; {again}")
+        found = told(oracle.compare(warehouse, computed))
+    assert found == {table: (0, 1)}
+    with warehouse.transaction(force_rollback=True):
+        change(warehouse, table, "DELETE FROM {table} WHERE ctid = (SELECT max(ctid) FROM {table})")
+        found = told(oracle.compare(warehouse, computed))
+    assert found[table] == (1, 0)
+
+
+def test_a_fact_that_refers_to_another_version_is_found(
+    warehouse: Connection, computed: duckdb.DuckDBPyConnection
+) -> None:
+    other = """UPDATE {table} SET sk_securityid = (SELECT max(sk_securityid) FROM dimsecurity
+        WHERE sk_securityid <> {table}.sk_securityid) WHERE tradeid = 1"""
+    with warehouse.transaction(force_rollback=True):
+        change(warehouse, "dimtrade", other)
+        (found,) = oracle.compare(warehouse, computed)
+    assert (found.table, found.missing, found.unexpected) == ("dimtrade", 1, 1)
+    (was,), (is_,) = found.first_missing, found.first_unexpected
+    assert {key for key in was if was[key] != is_[key]} <= {
+        *("sk_securityid", "sk_securityid_effectivedate")
+    }
+    assert "dimtrade: 1 rows missing, 1 unexpected\n  - {'tradeid': 1," in str(found)
+
+
+def test_two_warehouses_with_other_surrogate_keys_and_another_order_are_the_same_bytes(
+    warehouse: Connection,
+) -> None:
+    before = oracle.digests(warehouse)
+    with warehouse.transaction(force_rollback=True):
+        for table, definition in schema.TABLES.items():
+            for key in (*DIMENSIONS, "watchid"):
+                if f"{key} " in definition.columns:
+                    change(warehouse, table, f"UPDATE {{table}} SET {key} = {key} * 7 + 1")
+        change(warehouse, "dimessages", "UPDATE {table} SET messagedateandtime = now()")
+        pcr = "INSERT INTO {table} VALUES (now(), 1, NULL, 'Phase complete', 'PCR', NULL)"
+        change(warehouse, "dimessages", pcr)
+        assert oracle.digests(warehouse) == before
+        change(warehouse, "dimtrade", "UPDATE {table} SET quantity = 11 WHERE tradeid = 1")
+        after = oracle.digests(warehouse)
+    assert {table for table in before if before[table] != after[table]} == {"dimtrade"}
