@@ -59,10 +59,9 @@ def _words(column: pa.Array, more: int) -> tuple[Values, list[Values]]:
     low, high = halves[2 * column.offset :].reshape(-1, 2).T
     if precision <= NARROW:
         return low < 0, [np.abs(low).view(np.uint64) * np.uint64(10**more)]
-    if column.null_count:
-        column = pc.fill_null(column, pa.scalar(0, column.type))
     wide = pc.abs(column).cast(pa.decimal256(precision, scale))
     words = np.frombuffer(wide.buffers()[1], np.uint32).reshape(-1, 8)
+    words = words[wide.offset : wide.offset + len(wide)]
     return high < 0, [words[:, at].astype(np.uint64) for at in reversed(range(WORDS))]
 
 
