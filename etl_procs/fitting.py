@@ -50,6 +50,7 @@ Row: TypeAlias = Mapping[str, Value | date | Decimal]
 Rows: TypeAlias = pa.Table | Iterable[Row]
 Part: TypeAlias = list[Tuple] | pa.Table
 """Rows that fit: tuples in the order of the columns, or an Arrow table with their schema."""
+Take: TypeAlias = Callable[[Column, Any], Any]
 
 
 def _is_exact(value: int) -> bool:
@@ -87,11 +88,12 @@ KINDS = (
 class Fitter:
     """Checks rows for one set of columns."""
 
-    __slots__ = ("_columns", "_kinds", "_pick", "_width")
+    __slots__ = ("_columns", "_kinds", "_pick", "_takes", "_width")
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._kinds = tuple(PYTHON_TYPES.get(column.type) for column in columns.columns)
+        self._takes = tuple(OF_WAREHOUSES.get(column.type) for column in columns.columns)
         self._width = len(columns.names)
         self._pick = _picking(columns.names)
 
@@ -135,11 +137,15 @@ class Fitter:
     def _closely(self, values: Tuple, what: str) -> Tuple:
         """Check values of which some are not plainly what their columns hold."""
         changed = None
-        for index, (value, column) in enumerate(zip(values, self._columns.columns, strict=True)):
+        columns = zip(values, self._columns.columns, self._takes, strict=True)
+        for index, (value, column, take) in enumerate(columns):
             kind = type(value)
             if value is None:
                 if column.required:
                     raise self._misfit(what, f"without {column.name}", alone=True)
+            elif take is not None:
+                changed = changed or list(values)
+                changed[index] = self._taken(take, column, value, what)
             elif column.type is Type.INTEGER and kind is int:
                 if not INTEGER_LEAST <= value <= INTEGER_MOST:  # type: ignore[operator]
                     raise self._misfit(what, f"{column.name} is {_shown(value)}, beyond 64 bits")
@@ -151,17 +157,14 @@ class Fitter:
             elif column.type is Type.REAL and kind is int and _is_exact(value):  # type: ignore[arg-type]
                 changed = changed or list(values)
                 changed[index] = float(value)
-            elif column.type in OF_WAREHOUSES:
-                changed = changed or list(values)
-                changed[index] = self._of_warehouses(column, value, what)
             else:
                 raise self._misfit(what, f"{column.name} is {_shown(value)}, no {column.sql}")
         return tuple(changed or values)
 
-    def _of_warehouses(self, column: Column, value: Any, what: str) -> Any:
+    def _taken(self, take: Take, column: Column, value: Any, what: str) -> Any:
         """Check a value of a type that only an outlet has; text may stand for a time."""
         try:
-            return OF_WAREHOUSES[column.type](column, value)
+            return take(column, value)
         except (ValueError, DecimalException):
             pass
         hint = FLOAT_HINT if column.type is Type.NUMERIC and type(value) is float else None
@@ -203,7 +206,7 @@ class Fitter:
         except pa.ArrowException as error:
             for value in values if column.type is Type.NUMERIC else ():
                 if value.is_valid:  # Arrow does not say which it is
-                    self._of_warehouses(column, value.as_py(), what)
+                    self._taken(_numeric, column, value.as_py(), what)
             raise self._misfit(what, f"{column.name}: {error}") from error
         if column.required and fitted.null_count:
             raise self._misfit(what, f"without {column.name}", alone=True)
@@ -280,7 +283,7 @@ def _numeric(column: Column, value: Any) -> Decimal:
     raise ValueError
 
 
-OF_WAREHOUSES: Mapping[Type, Callable[[Column, Any], Any]] = {
+OF_WAREHOUSES: Mapping[Type, Take] = {
     Type.BOOLEAN: _boolean,
     Type.DATE: _date,
     Type.TIMESTAMP: _timestamp,
