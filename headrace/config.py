@@ -373,20 +373,6 @@ def _built(section: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
     )
 
 
-def flags_from(settings: Sequence[str]) -> dict[str, str]:
-    """Read `--set KEY=VALUE` flags."""
-    flags = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(
-                f"--set {setting}: there is no value",
-                hint="Write --set KEY=VALUE, as in --set api.port=8080.",
-            )
-        flags[name.strip()] = value.strip()
-    return flags
-
-
 def joined_paths(paths: Sequence[str]) -> str:
     """Write a list of paths as one value of a flag or a variable."""
     return os.pathsep.join(paths)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
@@ -164,3 +164,17 @@ def _bad(key: Key, raw: Any, origin: str) -> ConfigError:
         f"{origin}: {key.name} is {value}, and must be {TYPE_NAMES[key.type]}",
         hint=f"{key.name}: {key.help} (default: {shown(key, key.default)}).",
     )
+
+
+def flags_from(settings: Sequence[str]) -> dict[str, str]:
+    """Read `--set KEY=VALUE` flags."""
+    flags = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(
+                f"--set {setting}: there is no value",
+                hint="Write --set KEY=VALUE, as in --set api.port=8080.",
+            )
+        flags[name.strip()] = value.strip()
+    return flags

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from headrace import config
+from headrace import config, keys
 from headrace.cli import (
     airflow,
     api,
@@ -137,7 +137,7 @@ def _shared_flags(sub: argparse.ArgumentParser) -> None:
 
 
 def _flags(arguments: argparse.Namespace) -> dict[str, str]:
-    flags = config.flags_from(arguments.set)
+    flags = keys.flags_from(arguments.set)
     if arguments.home:
         flags["home"] = arguments.home
     if arguments.flow:
