@@ -7,7 +7,17 @@ May import the kernel, nothing else of Headrace.
 from etl_procs.batch import Batch, Row
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import GivenUp
-from etl_procs.model import Aggregate, Call, Outlet, Procedure, Stream, Table, Trigger, Window
+from etl_procs.model import (
+    Aggregate,
+    Call,
+    Lookup,
+    Outlet,
+    Procedure,
+    Stream,
+    Table,
+    Trigger,
+    Window,
+)
 from etl_procs.rules import (
     Late,
     Missing,
@@ -43,6 +53,7 @@ __all__ = [
     "Dataflow",
     "GivenUp",
     "Late",
+    "Lookup",
     "Mean",
     "Missing",
     "OnTimeout",

@@ -9,9 +9,10 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from etl_procs import changes
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import AccessDenied, CoreError
-from etl_procs.model import Given, Procedure, Routine, Trigger, Window
+from etl_procs.model import Given, Lookup, Procedure, Routine, Trigger, Window
 from etl_procs.rules import Value
 
 Parameters = Sequence[Value] | dict[str, Value]
@@ -35,6 +36,8 @@ class Rights:
     writes: frozenset[str]
     gives: dict[int, Given] = field(default_factory=dict)
     """By identity: a look-up for every emit."""
+    looks: dict[int, Lookup] = field(default_factory=dict)
+    """By identity, too."""
     takes: frozenset[str] = frozenset()
     """The streams whose tuples it may reject."""
     known: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -60,6 +63,7 @@ def rights_of(routine: Routine, dataflow: Dataflow) -> Rights:
         frozenset(written | private | {table.name for table in routine.reads}),
         frozenset(written),
         {id(thing): thing for thing in routine.gives},
+        {id(lookup): lookup for lookup in routine.looks},
         frozenset(s.name for s in routine.takes) if isinstance(routine, Procedure) else frozenset(),
     )
 
@@ -77,12 +81,15 @@ class Access:
         """Return if `sql` keeps to `rights`; raise what would have to be declared otherwise."""
         refused: list[AccessDenied] = []
         tables = {name for (name,) in self._connection.execute(TABLES)}
+        not_named = changes.PREFIX not in sql  # or it could call a part of its own as they are
 
         def authorize(
-            action: int, first: str | None, _second: str | None, _db: str | None, _by: str | None
+            action: int, first: str | None, _second: str | None, _db: str | None, by: str | None
         ) -> int:
             if action == sqlite3.SQLITE_READ and first not in tables:
                 return sqlite3.SQLITE_OK  # what the statement itself makes: WITH, json_each
+            if not_named and by is not None and by.startswith(changes.PREFIX):
+                return sqlite3.SQLITE_OK  # what our own triggers write down
             denied = _denied(rights, action, first or "")
             if denied is None:
                 return sqlite3.SQLITE_OK

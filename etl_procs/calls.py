@@ -109,7 +109,9 @@ class Caller:
         rights = plan.rights[call.name]
         store.overdue_at = self._clock.monotonic() + self._statement_ms_max / 1000
         try:
-            with alone(plan, cursor, store.access, rights, call.body, NOTHING_KEPT) as tx:
+            with alone(
+                plan, cursor, store.access, store.lookups, rights, call.body, NOTHING_KEPT
+            ) as tx:
                 return _result(call, call.body(tx, **given))
         except Aborted as error:
             raise Aborted(error.what, hint=NOTHING_KEPT) from error

@@ -2,15 +2,32 @@
 
 import inspect
 import re
+import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
-from etl_procs.columns import Column, Columns, Type
-from etl_procs.model import Stream, Window
+from etl_procs.columns import Column, Columns, Type, check_bare, check_name
+from etl_procs.model import Lookup, Stream, Window
 from etl_procs.rules import ByInterval, Rule
 from headrace.errors import DefinitionError
 
+PARTITIONS_MAX = 64
 AGGREGATE = re.compile(r"\s*(?:count\(\s*\*\s*\)|sum\(\s*(?P<column>[a-z_0-9]+)\s*\))\s*")
+
+
+def check_flow(name: str, partitions: object) -> None:
+    """Refuse a dataflow that no warehouse, or no machine, could hold."""
+    check_name(name, "dataflow")
+    if name.endswith(("_main", "_delta")):
+        raise DefinitionError(
+            f"dataflow {name}: what ends so is the name of a warehouse's schema",
+            hint="Give it another name: of a dataflow x, x_main and x_delta are schemas.",
+        )
+    if not isinstance(partitions, int) or not 1 <= partitions <= PARTITIONS_MAX:
+        raise DefinitionError(
+            f"dataflow {name} has {partitions!r} partitions",
+            hint=f"Give it 1 to {PARTITIONS_MAX} of them.",
+        )
 
 
 def things(of: str, how: str, given: object, kind: Any) -> tuple[Any, ...]:
@@ -78,6 +95,17 @@ def check_event_time(of: str, name: str, columns: Columns) -> None:
         )
 
 
+def check_window(of: str, columns: Columns) -> None:
+    """Refuse columns that a window's own SQL could not name."""
+    for name in columns.names:
+        check_bare(name, of)
+        if name == "rowid":
+            raise DefinitionError(
+                f"{of} has a column rowid, by which SQLite keeps its tuples in order",
+                hint="Give the column another name.",
+            )
+
+
 def check_corrections(
     of: str, late: Stream, columns: Columns, others: Iterable[Rule | None]
 ) -> None:
@@ -94,6 +122,65 @@ def check_corrections(
             f"{of} gives what is late to {late.name}, which {wrong}",
             hint="Declare a stream of the same columns for it alone, without a rule.",
         )
+
+
+def check_lookup(of: str, lookup: Lookup) -> None:
+    """Refuse a lookup that could find two rows, or could not tell a row from none."""
+    table, columns = lookup.table, lookup.table.columns
+    by = (*lookup.key, *([lookup.at] if lookup.at else []))
+    for name in by:
+        if column_of(of, name, columns).type is Type.REAL:
+            raise DefinitionError(
+                f"{of}: {name} is REAL, and looked up by", hint="Look up by INTEGER or TEXT."
+            )
+    given = [column_of(of, name, columns) for name in lookup.gives]
+    if not lookup.key or len(set(by)) < len(by) or len(set(given)) < len(given):
+        raise DefinitionError(
+            f"{of} has no key, or names a column twice",
+            hint="Name each column once in key and at, and once in gives.",
+        )
+    if not any(column.required for column in given):
+        raise DefinitionError(
+            f"{of} gives nothing that is NOT NULL: a row could not be told from none",
+            hint="Give a column that is NOT NULL as well, such as the surrogate key.",
+        )
+    if lookup.or_earliest and not lookup.at:
+        raise DefinitionError(
+            f"{of} gives the earliest version, and has none: a key has one row",
+            hint="Name the column from whose value on a version is in force: at=...",
+        )
+    if not _is_unique(table.columns.sql, by):
+        names = ", ".join(by)
+        raise DefinitionError(
+            f"{of} could find two rows: {table.name} is not UNIQUE ({names})",
+            hint=f"Declare it in the table, in this order: UNIQUE ({names}); texts compare by "
+            "their bytes, without COLLATE.",
+        )
+
+
+def _is_unique(sql: str, by: tuple[str, ...]) -> bool:
+    """Tell whether a table has an index, in this order, in which no two rows are equal."""
+    wanted = [(name, "BINARY") for name in by]
+    with sqlite3.connect(":memory:") as scratch:
+        scratch.execute(f"CREATE TABLE t ({sql}) STRICT")
+        # INTEGER PRIMARY KEY is the rowid itself, and has no index.
+        keys = scratch.execute("SELECT name FROM pragma_table_info('t') WHERE pk").fetchall()
+        # In an index that names no collation, columns have their own.
+        plain = ", ".join(f'"{name}"' for name, _ in wanted)
+        scratch.execute(f"CREATE INDEX plain ON t ({plain})")
+        found = {
+            (name, bool(unique)): scratch.execute(
+                "SELECT name, coll FROM pragma_index_xinfo(?) WHERE key ORDER BY seqno", [name]
+            ).fetchall()
+            for name, unique in scratch.execute(
+                "SELECT name, \"unique\" FROM pragma_index_list('t')"
+            ).fetchall()
+        }
+    if found["plain", False] != wanted:
+        return False
+    return keys == [tuple(by)] or any(
+        unique and index == wanted for (_, unique), index in found.items()
+    )
 
 
 def summed(of: str, value: str, window: Window) -> str:

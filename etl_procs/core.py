@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from etl_procs import confirmed, evolution, ledger, pending, sources, staging
+from etl_procs import changes, confirmed, evolution, ledger, pending, sources, staging
 from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
 from etl_procs.dead_letters import DeadLetters
@@ -62,7 +62,7 @@ class Core:
         self._flows: dict[str, Flow] = {}
         self._fence = 0
         self._letters_size = self._staged_size = 0
-        self.metrics = Metrics()
+        self.metrics = Metrics(lookups=self._store.lookups.figures)
 
     def prepare(
         self,
@@ -84,8 +84,11 @@ class Core:
                 connection.execute("INSERT INTO headrace_core VALUES (?, 0, '')", [new_id])
                 DeadLetters(connection).number_from(self._partition)
             self._fence = ledger.hold(connection, f"process {os.getpid()}")
+            changes.drop(connection)  # and the indexes of all processes begin anew
             for plan in plans.values():
                 said += evolution.bring_over(connection, plan, self._clock.now().isoformat())
+            known = {**self._plans, **plans}.values()
+            changes.make(connection, (one for p in known for one in p.dataflow.lookups.values()))
             self._letters_size = DeadLetters(connection).size()
             self._staged_size = staging.size(connection)
             agreed(said)

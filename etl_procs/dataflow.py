@@ -10,7 +10,10 @@ from etl_procs.checks import (
     check_body,
     check_corrections,
     check_event_time,
+    check_flow,
     check_key,
+    check_lookup,
+    check_window,
     column_of,
     summed,
     things,
@@ -28,6 +31,7 @@ from etl_procs.model import (
     Aggregate,
     Call,
     Given,
+    Lookup,
     Outlet,
     Procedure,
     Routine,
@@ -46,7 +50,6 @@ T = TypeVar("T")
 Some: TypeAlias = T | Sequence[T]
 
 DEFERRED = re.compile(r"\bINITIALLY\s+DEFERRED\b", re.IGNORECASE)
-PARTITIONS_MAX = 64
 DEFAULT_WIRE = Wire()
 
 
@@ -65,6 +68,7 @@ class Dataflow:
     tables: dict[str, Table] = field(default_factory=dict, init=False)
     windows: dict[str, Window] = field(default_factory=dict, init=False)
     aggregates: dict[str, Aggregate] = field(default_factory=dict, init=False)
+    lookups: dict[str, Lookup] = field(default_factory=dict, init=False)
     outlets: dict[str, Outlet] = field(default_factory=dict, init=False)
     procedures: dict[str, Procedure] = field(default_factory=dict, init=False)
     triggers: dict[str, Trigger] = field(default_factory=dict, init=False)
@@ -73,17 +77,7 @@ class Dataflow:
     steps: list[Step] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        check_name(self.name, "dataflow")
-        if self.name.endswith(("_main", "_delta")):
-            raise DefinitionError(
-                f"dataflow {self.name}: what ends so is the name of a warehouse's schema",
-                hint="Give it another name: of a dataflow x, x_main and x_delta are schemas.",
-            )
-        if not isinstance(self.partitions, int) or not 1 <= self.partitions <= PARTITIONS_MAX:
-            raise DefinitionError(
-                f"dataflow {self.name} has {self.partitions!r} partitions",
-                hint=f"Give it 1 to {PARTITIONS_MAX} of them.",
-            )
+        check_flow(self.name, self.partitions)
 
     def stream(
         self,
@@ -148,13 +142,7 @@ class Dataflow:
         of = self._new("window", name, self.tables, self.windows, self.aggregates)
         parsed = parse_tuple(columns, of)
         things(of, "holds", [extent], Extent)
-        for column in parsed.names:
-            check_bare(column, of)
-            if column == "rowid":
-                raise DefinitionError(
-                    f"{of} has a column rowid, by which SQLite keeps its tuples in order",
-                    hint="Give the column another name.",
-                )
+        check_window(of, parsed)
         if isinstance(extent, LastInterval):
             check_event_time(of, extent.column, parsed)
         made = Window(self.name, name, parsed, extent)
@@ -182,6 +170,30 @@ class Dataflow:
             raise DefinitionError(f"{of} has no values", hint='Give one: votes="count(*)".')
         made = Aggregate(name, window, keys, parsed)
         self.aggregates[name] = made
+        return made
+
+    def lookup(
+        self,
+        name: str,
+        table: Table,
+        *,
+        key: str | Sequence[str],
+        at: str = "",
+        gives: str | Sequence[str],
+        or_earliest: bool = False,
+    ) -> Lookup:
+        """Declare a lookup: for each key the columns it `gives` of the row that is in force.
+
+        That is the one with the greatest `at` that is not after the moment asked for;
+        `or_earliest`: before all of them, the earliest. Without `at`, a key has one row.
+        """
+        of = self._new("lookup", name, self.lookups)
+        things(of, "is over", [table], Table)
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        given = (gives,) if isinstance(gives, str) else tuple(gives)
+        made = Lookup(self.name, name, table, keys, at, given, or_earliest)
+        check_lookup(of, made)
+        self.lookups[name] = made
         return made
 
     def outlet(
@@ -220,14 +232,15 @@ class Dataflow:
         reads: Some[Table] = (),
         writes: Some[Table] = (),
         gives: Some[Given] = (),
+        looks: Some[Lookup] = (),
         was: str = "",
     ) -> Callable[[F], F]:
         """Declare the decorated function as a procedure: body(tx, batch), a batch for each stream.
 
         It runs once for each batch of the streams it `takes`, in order. It may read the tables
-        in `reads` and `writes`, change those in `writes`, and emit into the streams, windows and
-        outlets in `gives`. `was` is the name it had before, if it was renamed. Each of them is
-        one thing, or several.
+        in `reads` and `writes`, change those in `writes`, emit into the streams, windows and
+        outlets in `gives`, and use the lookups in `looks`. `was` is the name it had before, if it
+        was renamed. Each of them is one thing, or several.
         """
 
         def declare(body: F) -> F:
@@ -238,7 +251,7 @@ class Dataflow:
                 raise DefinitionError(f"{of} takes nothing", hint="Give it a stream: takes=[...].")
             check_body(of, body, *(stream.name for stream in taken))
             things(of, "was", [was], str)
-            may = self._touched(of, reads, writes, gives)
+            may = self._touched(of, reads, writes, gives, looks)
             self.procedures[name] = Procedure(self.name, name, body, taken, *may, was)
             return body
 
@@ -251,6 +264,7 @@ class Dataflow:
         reads: Some[Table] = (),
         writes: Some[Table] = (),
         gives: Some[Given] = (),
+        looks: Some[Lookup] = (),
     ) -> Callable[[F], F]:
         """Declare the decorated function as work inside a transaction.
 
@@ -263,7 +277,7 @@ class Dataflow:
             of = self._new("trigger", name, self.procedures, self.triggers, self.calls)
             (watched,) = self._own(of, "is on", [on], Stream | Window)
             check_body(of, body, *(["batch"] if isinstance(on, Stream) else []))
-            may = self._touched(of, reads, writes, gives)
+            may = self._touched(of, reads, writes, gives, looks)
             self.triggers[name] = Trigger(self.name, name, body, watched, *may)
             return body
 
@@ -277,6 +291,7 @@ class Dataflow:
         key: str = "",
         reads: Some[Table] = (),
         writes: Some[Table] = (),
+        looks: Some[Lookup] = (),
     ) -> Callable[[F], F]:
         """Declare the decorated function as a call that clients make: body(tx, **arguments).
 
@@ -292,8 +307,9 @@ class Dataflow:
             if key:
                 check_key(of, key, taken)
             check_body(of, body, named=taken.names)
-            read, written, _ = self._touched(of, reads, writes)
-            self.calls[name] = Call(self.name, name, body, taken, given, read, written, key)
+            read, written, _, looked = self._touched(of, reads, writes, (), looks)
+            touched = (read, written, looked)
+            self.calls[name] = Call(self.name, name, body, taken, given, *touched, key)
             return body
 
         return declare
@@ -369,7 +385,7 @@ class Dataflow:
     def _own(self, of: str, how: str, given: object, kind: Any) -> tuple[Any, ...]:
         """Give what is named as a tuple; refuse what this dataflow does not declare."""
         some = things(of, how, given, kind)
-        declared = (self.streams, self.windows, self.outlets, self.tables)
+        declared = (self.streams, self.windows, self.outlets, self.tables, self.lookups)
         for thing in some:
             if not any(names.get(thing.name) is thing for names in declared):
                 raise DefinitionError(
@@ -379,8 +395,14 @@ class Dataflow:
         return some
 
     def _touched(
-        self, of: str, reads: Some[Table], writes: Some[Table], gives: Some[Given] = ()
-    ) -> tuple[tuple[Table, ...], tuple[Table, ...], tuple[Given, ...]]:
+        self,
+        of: str,
+        reads: Some[Table],
+        writes: Some[Table],
+        gives: Some[Given],
+        looks: Some[Lookup],
+    ) -> tuple[tuple[Table, ...], tuple[Table, ...], tuple[Given, ...], tuple[Lookup, ...]]:
         """Give what a routine may touch; tables may be another dataflow's."""
         read, written = things(of, "reads", reads, Table), things(of, "writes", writes, Table)
-        return read, written, self._own(of, "gives", gives, Given)
+        given = self._own(of, "gives", gives, Given)
+        return read, written, given, self._own(of, "looks up in", looks, Lookup)

@@ -18,6 +18,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.errors import OF_THE_MACHINE, CoreError, blamed, primary_code
 from etl_procs.fitting import Fitter, Part, Rows
 from etl_procs.graph import Unit, consumers, reached_by, units
+from etl_procs.lookups import Lookups
 from etl_procs.model import Body, Given, Outlet, Procedure, Stream, Trigger, Window
 from etl_procs.rules import LastBatches
 from etl_procs.staging import Staged
@@ -84,6 +85,7 @@ class Execution:
         "cursor",
         "filled",
         "given",
+        "lookups",
         "plan",
         "rejected",
         "staged",
@@ -94,6 +96,7 @@ class Execution:
         plan: Plan,
         cursor: sqlite3.Cursor,
         access: Access,
+        lookups: Lookups | None,
         batch: int,
         inputs: dict[str, Batch],
         replay: "Replay | None" = None,
@@ -102,6 +105,8 @@ class Execution:
         self.cursor = cursor
         """One for all statements, each of which is done before the next: to make one costs much."""
         self.access = access
+        self.lookups = lookups
+        """None where a table is brought over: nobody looks up there."""
         self.batch = batch
         self._inputs = inputs
         self._replay = replay
@@ -215,10 +220,16 @@ class Execution:
 
 @contextmanager
 def alone(
-    plan: Plan, cursor: sqlite3.Cursor, access: Access, rights: Rights, body: Body, hint: str = ""
+    plan: Plan,
+    cursor: sqlite3.Cursor,
+    access: Access,
+    lookups: Lookups | None,
+    rights: Rights,
+    body: Body,
+    hint: str = "",
 ) -> Iterator[Transaction]:
     """Give the transaction of a body that is of no unit, and say what failed if it does."""
-    execution = Execution(plan, cursor, access, 0, {})
+    execution = Execution(plan, cursor, access, lookups, 0, {})
     try:
         yield Transaction(rights, execution)
         if execution.broken is not None:

@@ -254,8 +254,10 @@ class Group:
         self, unit: Unit, batch: int, inputs: dict[str, Batch]
     ) -> Execution | HeadraceError:
         """Run a unit once; tell what it has done, or what went wrong."""
-        access = self._store.access
-        execution = Execution(self._plan, self._cursor, access, batch, inputs, self._replay)
+        access, lookups = self._store.access, self._store.lookups
+        execution = Execution(
+            self._plan, self._cursor, access, lookups, batch, inputs, self._replay
+        )
         self._store.overdue_at = self._moment + self._statement_s
         try:
             execution.run(unit)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 BUCKETS = 28
@@ -36,6 +36,24 @@ class Histogram:
 
 
 @dataclass(slots=True)
+class LookupFigures:
+    """What became of the keys that one lookup was asked for."""
+
+    hits: int = 0
+    """Keys that its index answered."""
+    misses: int = 0
+    """Keys that SQL answered: they had changed, were few, or there was no index."""
+    builds: int = 0
+    """How often the index was read from the table."""
+    entries: int = 0
+    """Versions in the index."""
+    bytes: int = 0
+    """Memory that it takes."""
+    behind: int = 0
+    """Changes that it did not have when it was asked last; SQL answered for their keys."""
+
+
+@dataclass(slots=True)
 class Metrics:
     """What one core has done since it was opened."""
 
@@ -60,6 +78,9 @@ class Metrics:
     epochs: dict[str, int] = field(default_factory=dict)
     """The watermark: the last interval or punctuation that a dataflow has closed."""
 
+    lookups: dict[str, LookupFigures] = field(default_factory=dict)
+    """What became of lookups, by dataflow.lookup."""
+
     def group(self, batches: int, seconds: float) -> None:
         """Count one group that was committed."""
         self.commits += 1
@@ -80,4 +101,5 @@ class Metrics:
             "groups": self.groups.as_dict(),
             "group_sizes": {str(size): n for size, n in sorted(self.group_sizes.items())},
             "epochs": dict(self.epochs),
+            "lookups": {name: asdict(figures) for name, figures in list(self.lookups.items())},
         }

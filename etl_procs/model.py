@@ -96,6 +96,24 @@ class Outlet(_Named):
     """The columns of the indexes that the warehouse's table has beside its key."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lookup(_Named):
+    """Rows of a table by their key, or by their key as of a moment: the version that was in force.
+
+    What it answers from is kept sorted in memory, and is always as true as the table.
+    """
+
+    dataflow: str
+    name: str
+    table: Table
+    key: tuple[str, ...]
+    at: str
+    """The column from whose value on a version is in force; empty: a key has one row."""
+    gives: tuple[str, ...]
+    or_earliest: bool = False
+    """Whether the earliest version answers for a moment that lies before it."""
+
+
 Given = Stream | Window | Outlet
 """What a routine may emit into."""
 
@@ -111,6 +129,7 @@ class Procedure(_Named):
     reads: tuple[Table, ...]
     writes: tuple[Table, ...]
     gives: tuple[Given, ...]
+    looks: tuple[Lookup, ...] = ()
     was: str = ""
     """The name that it had before, whose place in the ledger it takes."""
 
@@ -126,6 +145,7 @@ class Trigger(_Named):
     reads: tuple[Table, ...]
     writes: tuple[Table, ...]
     gives: tuple[Given, ...]
+    looks: tuple[Lookup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +159,7 @@ class Call(_Named):
     returns: Columns
     reads: tuple[Table, ...]
     writes: tuple[Table, ...]
+    looks: tuple[Lookup, ...] = ()
     key: str = ""
     """The argument that says on which partition it runs."""
     gives: ClassVar[tuple[Given, ...]] = ()

@@ -8,9 +8,11 @@ from enum import Enum
 from math import inf
 from pathlib import Path
 
+from etl_procs import changes
 from etl_procs.access import Access
 from etl_procs.door import Door
 from etl_procs.errors import CoreError, Locked, OutOfRoom, primary_code
+from etl_procs.lookups import Lookups
 from headrace.clock import Clock
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints, Point
@@ -85,20 +87,36 @@ class Store:
 
 
 class GuardedStore(Store):
-    """A store in which users' code runs: `access` keeps it to what it declares, and a statement
-    ends when it is `overdue_at`, by the clock's monotonic time.
+    """A store in which users' code runs: `access` keeps it to what it declares, `lookups` answer,
+    and a statement ends when it is `overdue_at`, by the clock's monotonic time.
     """
 
     def __init__(self, path: Path, settings: Settings, crash: CrashPoints, clock: Clock) -> None:
         super().__init__(path, settings, crash)
         self.access = Access(connected(path))
         self.overdue_at = inf
+        size_max = settings.lookups_mb_max * 2**20
+        self.lookups = Lookups(lambda: connected(path), size_max, self._excuse)
+        self._trimmed_at = 0
         self.connection.set_progress_handler(
             lambda: clock.monotonic() > self.overdue_at, STEPS_BETWEEN_LOOKS
         )
 
+    @contextmanager
+    def commit(self, write: Write) -> Iterator[sqlite3.Connection]:
+        """Run the block as one transaction; if it raises, nothing of it is there."""
+        with super().commit(write) as connection:
+            yield connection
+            if connection.total_changes > self._trimmed_at + changes.TRIM_EVERY:
+                changes.trim(connection)
+                self._trimmed_at = connection.total_changes
+
+    def _excuse(self, seconds: float) -> None:
+        self.overdue_at += seconds
+
     def close(self) -> None:
         """Close the file; what was committed stays."""
+        self.lookups.close()
         self.access.close()
         super().close()
 
@@ -110,6 +128,8 @@ def connected(path: Path) -> sqlite3.Connection:
     )
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     connection.execute("PRAGMA foreign_keys = ON")
+    # Otherwise what REPLACE deletes would be deleted without its triggers.
+    connection.execute("PRAGMA recursive_triggers = ON")
     return connection
 
 

@@ -146,7 +146,7 @@ def _migrate(connection: sqlite3.Connection, plan: Plan, step: Step) -> None:
     )
     access = Access(connection)  # no other connection sees what this transaction has made
     try:
-        with alone(plan, connection.cursor(), access, rights, step.body) as tx:
+        with alone(plan, connection.cursor(), access, None, rights, step.body) as tx:
             step.body(tx)
     except CoreError as error:
         hint = "The table is as it was. Mend the migration, and start again."

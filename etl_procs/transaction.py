@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from etl_procs.access import Parameters, Rights
 from etl_procs.batch import Row
-from etl_procs.errors import Aborted, CoreError
+from etl_procs.errors import Aborted, AccessDenied, CoreError
 from etl_procs.fitting import Rows
-from etl_procs.model import Given, Outlet
+from etl_procs.lookups import Values
+from etl_procs.model import Given, Lookup, Outlet
 
 if TYPE_CHECKING:
     from etl_procs.execution import Execution
@@ -47,20 +48,40 @@ class Transaction:
         columns = list(zip(*rows, strict=True)) or [()] * len(names)
         return pa.table([pa.array(column) for column in columns], names=names)
 
+    def lookup(self, lookup: Lookup, keys: Any, at: Values | None = None) -> pa.Table:
+        """Give the row of each key, in order, as of the moments `at`; NULLs where there is none.
+
+        `keys` are Arrow's, or a list; for a key of several columns, a list of such columns.
+        """
+        self._check_open()
+        if id(lookup) not in self._rights.looks:
+            raise self._not_looked(lookup)
+        assert self._execution.lookups is not None
+        try:
+            return self._execution.lookups.answer(self._cursor, lookup, keys, at)
+        except sqlite3.Error as error:
+            self._execution.failed(error)
+            raise
+
     def execute(self, sql: str, parameters: Parameters = ()) -> int:
         """Run an INSERT, UPDATE or DELETE and return the number of rows that it changed."""
         connection = self._cursor.connection
         before = connection.total_changes
         self._run(sql, parameters)
-        return connection.total_changes - before
+        if connection.total_changes == before:
+            return 0
+        # The total counts what triggers write down, too. Of a statement that begins with WITH,
+        # Python does not know that it changes rows.
+        changed = self._cursor.rowcount
+        if changed < 0:
+            ((changed,),) = self._cursor.execute("SELECT changes()").fetchall()
+        return int(changed)
 
     def executemany(self, sql: str, rows: Iterable[Parameters]) -> int:
         """Run an INSERT, UPDATE or DELETE for each of `rows`, and return the number changed."""
         rows = list(rows)
         if not rows:
             return 0
-        connection = self._cursor.connection
-        before = connection.total_changes
         self._check(sql, rows[0])
         for row in rows:
             for value in row.values() if isinstance(row, dict) else row:
@@ -71,7 +92,7 @@ class Transaction:
         except sqlite3.Error as error:
             self._execution.failed(error)
             raise
-        return connection.total_changes - before
+        return self._cursor.rowcount
 
     def emit(self, target: Given, rows: Rows) -> None:
         """Hand rows to a stream, a window or an outlet; for a keyed outlet, they replace those
@@ -130,6 +151,17 @@ class Transaction:
             f"{self._rights.of} {does} {target.name}, which it does not declare",
             hint=f"Add the {type(target).__name__.lower()} to its declaration: "
             f"gives=[..., {target.name}].",
+        )
+
+    def _not_looked(self, lookup: object) -> CoreError:
+        if not isinstance(lookup, Lookup):
+            return CoreError(
+                f"{self._rights.of} looks up in {lookup!r:.80}, which is no lookup",
+                hint="Give the thing itself, as flow.lookup made it: not its name.",
+            )
+        return AccessDenied(
+            f"{self._rights.of} looks up in {lookup.name}, which it does not declare",
+            hint=f"Add the lookup to its declaration: looks=[..., {lookup.name}].",
         )
 
     def _run(self, sql: str, parameters: Parameters) -> list[Any]:
