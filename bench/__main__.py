@@ -20,6 +20,7 @@ NAMES = (
     "bank",
     "windows",
     "triggers",
+    "lookup",
     "recovery",
     "groups",
     "partitions",
