@@ -140,6 +140,7 @@ def _measured(found: Measured) -> list[Metric]:
             "The last interval or punctuation that is closed.",
             _by_flow(figures["epochs"]),
         ),
+        *_lookups(figures["lookups"]),
         _histogram(
             "procedure_seconds",
             "How long a procedure took for one batch.",
@@ -150,6 +151,25 @@ def _measured(found: Measured) -> list[Metric]:
         ),
         _sizes(figures["group_sizes"], sum(figures["batches"].values())),
     ]
+
+
+LOOKUPS = (
+    ("counter", "hits", "lookup_hits_total", "Keys that an index answered."),
+    ("counter", "misses", "lookup_misses_total", "Keys that SQL answered."),
+    ("counter", "builds", "lookup_builds_total", "Indexes read from their tables."),
+    ("gauge", "entries", "lookup_entries", "Versions in an index."),
+    ("gauge", "bytes", "lookup_bytes", "Memory that an index takes."),
+    ("gauge", "behind", "lookup_behind", "Changes that an index did not have when asked last."),
+)
+
+
+def _lookups(found: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+    labelled = []
+    for full_name, figures in found.items():
+        dataflow, _, name = full_name.partition(".")
+        labelled.append(({"dataflow": dataflow, "lookup": name}, figures))
+    for kind, key, name, text in LOOKUPS:
+        yield _plain(kind, name, text, [(labels, figures[key]) for labels, figures in labelled])
 
 
 def _plain(kind: str, name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Metric:

@@ -21,7 +21,7 @@ from api.metrics import MEDIA_TYPE, Figures
 from etl_procs import measured
 from etl_procs.core import core_path
 from etl_procs.measured import Measured, Scribe
-from etl_procs.metrics import BOUNDS, Metrics
+from etl_procs.metrics import BOUNDS, LookupFigures, Metrics
 from headrace.cli import figures, main
 from headrace.clock import SystemClock
 from headrace.local import lock
@@ -189,6 +189,15 @@ def test_prometheus_is_told_all_that_is_measured(made: Till, engine: Scribe) -> 
     assert found["watermark", 'dataflow="till"'] == made.core.metrics.epochs["till"]
 
 
+def test_lookups_are_told_by_dataflow_and_name(made: Till, engine: Scribe) -> None:
+    made.core.metrics.lookups["till.price"] = LookupFigures(9, 8, 7, 6, 5, 4)
+    write(made, engine)
+    of = 'dataflow="till",lookup="price"'
+    names = ("hits_total", "misses_total", "builds_total", "entries", "bytes", "behind")
+    found = told(made)
+    assert [found[f"lookup_{name}", of] for name in names] == [9, 8, 7, 6, 5, 4]
+
+
 def test_histograms_are_cumulative_and_end_with_everything() -> None:
     metrics = Metrics()
     metrics.units["till.a+b"].add([0.5e-6, 1.5e-6, 3e-6, 3.5e-6, 200])
@@ -249,12 +258,14 @@ def test_the_core_of_a_former_dataflow_makes_no_engine_dead(made: Till, engine: 
 def test_the_status_shows_each_dataflow(
     made: Till, engine: Scribe, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    made.core.metrics.lookups["till.price"] = LookupFigures(hits=6, misses=2)
+    made.core.metrics.lookups["shop.price"] = LookupFigures(misses=100)
     write(made, engine)
     write(made, engine)
     main(["status", "--home", str(made.home)])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     row = next(line for line in lines if line[:1] == ["till"])
-    assert row == ["till", "3", "0.0", "3", "1", "0", "2", "0.0", "s", *row[9:10], "3"]
+    assert row == ["till", "3", "0.0", "3", "1", "0", "2", "0.0", "s", *row[9:10], "75.0%", "3"]
     assert any("commits/s" in line for line in lines)
     seen = status(made, capsys)
     assert seen["living"] is True
@@ -282,6 +293,7 @@ def test_the_api_serves_them_with_the_key(made: Till, engine: Scribe) -> None:
 
 
 def test_the_operations_page_has_every_metric_as_it_is(made: Till, engine: Scribe) -> None:
+    made.core.metrics.lookups["till.price"] = LookupFigures()
     write(made, engine)
     made.forget(0)  # somewhere is fed
     board_of(made).write({"default": PUSHES})

@@ -1,7 +1,7 @@
 """The engine's figures: what it measures, if it lives, beside what the core holds in any case."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -29,6 +29,7 @@ COLUMNS = (
     ("waiting", "waiting_tuples", "{:,}"),
     ("oldest", "oldest_s", "{:.1f} s"),
     ("watermark", "watermark", "{}"),
+    ("index hits", "lookup_hits", "{:.1%}"),
     ("dead letters", "dead_letters", "{:,}"),
 )
 """The table for people: its head, the field of FlowView, and how that is written."""
@@ -47,6 +48,8 @@ class FlowView:
     waiting_tuples: int | None = None
     oldest_s: float | None = None
     watermark: int | None = None
+    lookup_hits: float | None = None
+    """The share of keys looked up that an index answered; None before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +157,20 @@ def _measures(name: str, figures: Mapping[str, Any]) -> dict[str, Any]:
         "waiting_tuples": sum(queue["tuples"] for queue in queues),
         "oldest_s": max((queue["oldest_s"] for queue in queues), default=0.0),
         "watermark": figures["epochs"].get(name),
+        "lookup_hits": _share(
+            of for lookup, of in figures["lookups"].items() if lookup.partition(".")[0] == name
+        ),
     }
 
 
 def _of(name: str, by_unit: Mapping[str, int]) -> int:
     return sum(count for unit, count in by_unit.items() if unit.partition(".")[0] == name)
+
+
+def _share(lookups: Iterable[Mapping[str, int]]) -> float | None:
+    looked = [(of["hits"], of["hits"] + of["misses"]) for of in lookups]
+    asked = sum(count for _, count in looked)
+    return sum(hits for hits, _ in looked) / asked if asked else None
 
 
 def _row(name: str, flow: Mapping[str, Any]) -> tuple[str, ...]:
