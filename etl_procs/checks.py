@@ -124,6 +124,19 @@ def check_corrections(
         )
 
 
+def check_outlet(
+    of: str, columns: Columns, key: Iterable[str], indexes: Iterable[Iterable[str]]
+) -> None:
+    """Refuse a key or indexes that an outlet of these columns cannot have."""
+    for name in {name for names in indexes for name in names}:
+        column_of(of, name, columns)
+    for name in key:
+        if not column_of(of, name, columns).required:
+            raise DefinitionError(
+                f"{of}: its key {name} may be NULL", hint=f"Declare {name} NOT NULL."
+            )
+
+
 def check_lookup(of: str, lookup: Lookup) -> None:
     """Refuse a lookup that could find two rows, or could not tell a row from none."""
     table, columns = lookup.table, lookup.table.columns

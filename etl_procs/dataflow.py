@@ -13,6 +13,7 @@ from etl_procs.checks import (
     check_flow,
     check_key,
     check_lookup,
+    check_outlet,
     check_window,
     column_of,
     summed,
@@ -158,7 +159,7 @@ class Dataflow:
         """
         of = self._new("aggregate", name, self.tables, self.windows, self.aggregates)
         self._own(of, "is over", [window], Window)
-        keys = (by,) if isinstance(by, str) else tuple(by)
+        keys = _names(by)
         for key in keys:
             if not column_of(of, key, window.columns).required:
                 raise DefinitionError(
@@ -189,9 +190,7 @@ class Dataflow:
         """
         of = self._new("lookup", name, self.lookups)
         things(of, "is over", [table], Table)
-        keys = (key,) if isinstance(key, str) else tuple(key)
-        given = (gives,) if isinstance(gives, str) else tuple(gives)
-        made = Lookup(self.name, name, table, keys, at, given, or_earliest)
+        made = Lookup(self.name, name, table, _names(key), at, _names(gives), or_earliest)
         check_lookup(of, made)
         self.lookups[name] = made
         return made
@@ -212,15 +211,8 @@ class Dataflow:
         """
         of = self._new("outlet", name, self.outlets)
         parsed = parse_tuple(columns, of, OF_OUTLETS)
-        keys = (key,) if isinstance(key, str) and key else tuple(key)
-        indexed = tuple((one,) if isinstance(one, str) else tuple(one) for one in indexes)
-        for column in {name for names in indexed for name in names}:
-            column_of(of, column, parsed)
-        for column in keys:
-            if not column_of(of, column, parsed).required:
-                raise DefinitionError(
-                    f"{of}: its key {column} may be NULL", hint=f"Declare {column} NOT NULL."
-                )
+        keys, indexed = _names(key), tuple(map(_names, indexes))
+        check_outlet(of, parsed, keys, indexed)
         made = Outlet(self.name, name, parsed, keys, indexed)
         self.outlets[name] = made
         return made
@@ -366,13 +358,6 @@ class Dataflow:
         """Give the streams that come from outside."""
         return tuple(stream for stream in self.streams.values() if stream.batches is not None)
 
-    @property
-    def corrections(self) -> tuple[Stream, ...]:
-        """Give the streams to which border streams give what is late."""
-        rules = [stream.batches for stream in self.borders]
-        lates = [rule.late for rule in rules if isinstance(rule, ByInterval)]
-        return tuple(late for late in lates if isinstance(late, Stream))
-
     def _new(self, kind: str, name: str, *existing: Mapping[str, object]) -> str:
         of = f"{kind} {self.name}.{name}"
         check_name(name, of)
@@ -406,3 +391,8 @@ class Dataflow:
         read, written = things(of, "reads", reads, Table), things(of, "writes", writes, Table)
         given = self._own(of, "gives", gives, Given)
         return read, written, given, self._own(of, "looks up in", looks, Lookup)
+
+
+def _names(some: str | Sequence[str]) -> tuple[str, ...]:
+    """Give one name, or several, as a tuple; the empty one is none."""
+    return (some,) * bool(some) if isinstance(some, str) else tuple(some)

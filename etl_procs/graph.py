@@ -54,6 +54,13 @@ def consumers(dataflow: "Dataflow") -> dict[str, tuple[str, ...]]:
     }
 
 
+def corrections(dataflow: "Dataflow") -> tuple[Stream, ...]:
+    """Give the streams to which border streams give what is late."""
+    rules = [stream.batches for stream in dataflow.borders]
+    lates = [rule.late for rule in rules if isinstance(rule, ByInterval)]
+    return tuple(late for late in lates if isinstance(late, Stream))
+
+
 def check(dataflow: "Dataflow") -> None:
     """Refuse a dataflow that could not run."""
     if not dataflow.procedures and not dataflow.calls:
@@ -80,7 +87,7 @@ def _check_streams(dataflow: "Dataflow") -> None:
     for stream in dataflow.streams.values():
         of = f"stream {dataflow.name}.{stream.name}"
         giver = producers.get(stream.name) or (
-            "the log" if stream in dataflow.corrections else None
+            "the log" if stream in corrections(dataflow) else None
         )
         if giver is None and stream.batches is None:
             raise DefinitionError(
@@ -88,7 +95,7 @@ def _check_streams(dataflow: "Dataflow") -> None:
                 hint="Give it one: batches=by_count(1000, linger_s=0.1); or name it in the gives "
                 "of a procedure.",
             )
-        if stream in dataflow.corrections and stream.name in producers:
+        if stream in corrections(dataflow) and stream.name in producers:
             raise DefinitionError(
                 f"{of} is given by {producers[stream.name]}, and takes what is late of another",
                 hint="A stream has one producer: declare a second stream, and take both.",

@@ -16,6 +16,7 @@ from etl_procs.core import Core, core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import GivenUp
 from etl_procs.fitting import Fitter, Part, Rows
+from etl_procs.graph import corrections
 from etl_procs.model import Outlet, Stream
 from etl_procs.routing import own
 from etl_procs.staging import BATCH, DELETED
@@ -44,7 +45,7 @@ class Trial:
         Each partition has a batch of the rows whose keys are its own. If a unit gives it up,
         `GivenUp` is raised; it is a dead letter then, and the next batch goes on as in the engine.
         """
-        streams = [*self._flow.borders, *self._flow.corrections]
+        streams = [*self._flow.borders, *corrections(self._flow)]
         unknown = rows.keys() - {stream.name for stream in streams}
         if unknown:
             raise DefinitionError(
