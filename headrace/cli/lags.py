@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from etl_procs import loader
 from etl_procs.batch import offset_of
-from etl_procs.core import core_path
+from etl_procs.core import core_path, core_paths
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Stream
 from etl_procs.partitions import seen_by_all
@@ -15,6 +15,8 @@ from etl_procs.rules import ByInterval
 from headrace.config import Broker, Config
 from headrace.errors import HeadraceError, NotRunning
 from ingest import topics
+from migrations.places import Places
+from migrations.warehouse import warehouses
 
 # Without any progress for so long, the engine is taken to be away: starting takes it 10 s or so.
 STUCK_S = 60.0
@@ -73,6 +75,31 @@ def until_taken(config: Config, flow: Dataflow, stream: Stream, broker: Broker) 
                 f"the core has taken nothing more of {stream.topic} for {STUCK_S:.0f} s",
                 hint="The tuples are safe in the topic. Is the engine up? `headrace status` tells. "
                 "Is their batch not ended? --finished ends it, if nothing more comes for now.",
+            )
+        time.sleep(POLL_S)
+
+
+def until_arrived(config: Config, flow: Dataflow) -> None:
+    """Return when each warehouse of a dataflow has what the cores have committed by now."""
+    places = Places(warehouses(config), {flow.name: flow}, core_paths(config.home))
+    wanted: dict[str, int] = {}
+    before, deadline = None, 0.0
+    while True:
+        found = places.look()
+        standings = [(place, s) for place in found for s in place.dataflows]
+        for _, standing in standings:
+            wanted.setdefault(standing.name, standing.committed or 0)
+        left = [place for place, s in standings if (s.arrived or 0) < wanted[s.name]]
+        if not left:
+            return
+        now = time.monotonic()
+        if standings != before:
+            before, deadline = standings, now + STUCK_S
+        if now > deadline:
+            raise NotRunning(
+                f"nothing has come to the warehouse {left[0].name} for {STUCK_S:.0f} s: "
+                f"{left[0].state}",
+                hint="The rows are safe in the core. `headrace warehouse status` tells more.",
             )
         time.sleep(POLL_S)
 

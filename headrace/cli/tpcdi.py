@@ -1,18 +1,22 @@
-"""`headrace tpcdi`: the flagship workload, beginning with its data."""
+"""`headrace tpcdi`: the flagship workload: its data, its load, its audit."""
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import tpcdi
 from headrace.cli.command import Command, Context, count
+from headrace.cli.tpcdi_parts import Stack
 from headrace.clock import SystemClock
 from headrace.errors import ConfigError, Exit
 
 if TYPE_CHECKING:
     from headrace.clock import Clock
 
-ACTIONS = ("generate",)
+ACTIONS = ("generate", "flow", "load", "audit")
 SHOW_EVERY_S = 2.0
 ROWS_FIXED, ROWS_PER_SCALE = 112_000, 1_490_000
 
@@ -22,6 +26,13 @@ def run_tpcdi(context: Context) -> int:
     match context.arguments.action:
         case "generate":
             return _generate(context.arguments)
+        case "flow":
+            print(Path(tpcdi.__file__).with_name("flow.py"))
+            return Exit.OK
+        case "load":
+            return _load(context)
+        case "audit":
+            return _audit(context)
     raise AssertionError(context.arguments.action)
 
 
@@ -48,6 +59,62 @@ def _generate(arguments: argparse.Namespace) -> int:
     return Exit.OK
 
 
+def _load(context: Context) -> int:
+    from tpcdi.load import Load
+
+    folder = context.arguments.folder
+    if folder is None:
+        raise ConfigError("it is not said what is loaded", hint="Name its directory: load DIR.")
+    clock, rows = SystemClock(), 0
+    began = clock.monotonic()
+    done = Load(folder, Stack(context.config), clock, _tell).run()
+    for phase in done:
+        print(
+            f"phase {phase.batch}: {sum(phase.rows.values()):,} rows in {phase.seconds:.1f} s, "
+            f"{sum(phase.rows.values()) / phase.seconds:,.0f} rows/s"
+        )
+        rows += sum(phase.rows.values())
+    elapsed_s = clock.monotonic() - began
+    print(
+        f"{folder}: {rows:,} rows in {elapsed_s:.1f} s" if done else "all of it was loaded before"
+    )
+    return Exit.OK
+
+
+def _audit(context: Context) -> int:
+    from tpcdi import audit, oracle
+
+    folder = context.arguments.folder
+    with Stack(context.config).warehouse() as warehouse:
+        verdicts = audit.run(warehouse)
+        differences = oracle.compare(warehouse, oracle.compute(folder)) if folder else []
+    wrong = [verdict for verdict in verdicts if not verdict.ok]
+    if context.arguments.json:
+        print(
+            json.dumps(
+                {
+                    "checks": [asdict(v) | {"ok": v.ok} for v in verdicts],
+                    "differences": [asdict(each) for each in differences],
+                },
+                default=str,
+            )
+        )
+    else:
+        for verdict in wrong:
+            print(f"{verdict.name}: {verdict.wrong}")
+        for each in differences:
+            print(each)
+        print(f"{len(verdicts) - len(wrong)} of {len(verdicts)} checks are OK")
+        if folder:
+            other = f"other rows in {len(differences)} tables" if differences else "the same rows"
+            print(f"the oracle has {other}")
+    return Exit.FAILED if wrong or differences else Exit.OK
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 class _Shown:
     """Shows on stderr how far a long run is."""
 
@@ -67,6 +134,14 @@ class _Shown:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    parser.add_argument(
+        "folder",
+        type=Path,
+        nargs="?",
+        metavar="DIR",
+        help="load: the directory that is loaded; audit: the one that the oracle computes from",
+    )
+    parser.add_argument("--json", action="store_true", help="audit: print JSON")
     parser.add_argument("--out", type=Path, metavar="DIR", help="generate: where; it is made")
     parser.add_argument(
         "--scale",
@@ -83,13 +158,20 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 COMMANDS = [
     Command(
         name="tpcdi",
-        summary="the benchmark TPC-DI: make its source files",
+        summary="the benchmark TPC-DI: make its source files, load them, audit the warehouse",
         description="generate writes the source files of all three batches as the benchmark's own "
-        "generator lays them out, with their odd cases and the audit's answers. Results with them "
-        "are derived from TPC-DI and not comparable to published results.",
+        "generator lays them out, with their odd cases and the audit's answers. flow names the "
+        "dataflow's file, for `headrace up --flow`. load sends a directory's files phase by phase, "
+        "and goes on where it was if it is said again. audit puts every check of the benchmark to "
+        "the warehouse; with a directory, it also computes all tables from the files a second time "
+        "and compares them row by row. Results are derived from TPC-DI and not comparable to "
+        "published results.",
         examples=(
             "headrace tpcdi generate --scale 0.1 --out sf0.1",
             "headrace tpcdi generate --scale 3 --seed 7 --out /data/sf3",
+            "headrace tpcdi flow",
+            "headrace tpcdi load sf0.1",
+            "headrace tpcdi audit sf0.1",
         ),
         run=run_tpcdi,
         arguments=_arguments,

@@ -1,0 +1,81 @@
+"""The parts of a running stack, as `headrace tpcdi` works on them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli import addresses
+from headrace.config import Config
+from headrace.errors import DefinitionError
+from headrace.local.home import Home
+
+if TYPE_CHECKING:
+    from etl_procs.model import Stream
+    from tpcdi.snapshot import Connection
+
+
+class Stack:
+    """The stack of this data folder."""
+
+    def __init__(self, of: Config) -> None:
+        # Here, because every other command would pay for importing Arrow and Kafka's client.
+        from etl_procs import loader
+        from ingest.posting import Posting
+
+        config = replace(addresses.warehouse(of), broker=addresses.broker(of))
+        flow = loader.load(config.flows).get("tpcdi")
+        if flow is None:
+            raise DefinitionError(
+                "the dataflow tpcdi is not among those that are configured",
+                hint='Start the stack with it: headrace up --flow "$(headrace tpcdi flow)"; or '
+                "name that file in `flows`.",
+            )
+        Home(config.home).create()
+        self._config = config
+        self._flow = flow
+        self._posting = Posting(lambda: config.broker)
+
+    def send(self, stream: "Stream", files: Sequence[Path]) -> int:
+        """Send the tuples of files; tell how many, when the broker has them."""
+        from ingest.collector import collect
+
+        return collect(self._config, stream, [str(file) for file in files]).tuples
+
+    def post(self, stream: "Stream", source: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Post rows, which are known again by the name of their source."""
+        from ingest.cleaning import Cleaner
+
+        raws = [json.dumps(row).encode() for row in rows]
+        self._posting.post(stream, Cleaner(stream), raws, source, 1)
+
+    def taken(self, stream: "Stream") -> None:
+        """Return when the core has taken what is in a stream."""
+        from headrace.cli.lags import until_taken
+
+        until_taken(self._config, self._flow, stream, self._config.broker)
+
+    def arrived(self) -> None:
+        """Return when the warehouse has all that the core has committed."""
+        from headrace.cli.lags import until_arrived
+
+        until_arrived(self._config, self._flow)
+
+    def warehouse(self) -> "Connection":
+        """Connect to the warehouse, as one who reads."""
+        from migrations import warehouse
+
+        place = addresses.warehouses(self._config)[0]
+        connection = warehouse.connect(place.url, application="headrace tpcdi")
+        connection.execute("SET search_path TO tpcdi")
+        return connection
+
+    def ended(self) -> frozenset[int]:
+        """Tell which phases are over."""
+        from etl_procs.core import core_path
+        from etl_procs.reader import Reader
+
+        with Reader(core_path(self._config.home, 0)).snapshot() as core:
+            _, rows = core.query("SELECT batch FROM phases WHERE NOT is_open", [])
+            return frozenset(int(batch or 0) for (batch,) in rows)

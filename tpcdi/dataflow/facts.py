@@ -1,0 +1,127 @@
+"""Facts: what their procedures have in common. They work by column; amounts are hundredths, days
+are numbers as 20170707, times of day as 93000.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl_procs import Batch, Transaction
+from tpcdi.dataflow.customers import customers
+from tpcdi.dataflow.listing import STAGE as LISTING
+from tpcdi.dataflow.listing import listed, securities
+from tpcdi.dataflow.people import STAGE as PEOPLE
+from tpcdi.dataflow.people import accounts, enrolled
+from tpcdi.dataflow.phases import Phase, complete, phases
+from tpcdi.dataflow.sources import flow
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+READS = (phases, complete)
+AFTER = (listed, enrolled)
+READY = (LISTING, PEOPLE)
+"""The dimensions: facts are held until they are complete, and come after them in each batch."""
+
+security_at = flow.lookup(
+    "security_at",
+    securities.table,
+    key="symbol",
+    at="effectivedate",
+    gives=("sk_securityid", "sk_companyid", "companyid", "dividend"),
+    or_earliest=True,
+)
+account_at = flow.lookup(
+    "account_at",
+    accounts.table,
+    key="accountid",
+    at="effectivedate",
+    gives=("sk_accountid", "sk_customerid", "sk_brokerid"),
+    or_earliest=True,
+)
+customer_at = flow.lookup(
+    "customer_at",
+    customers.table,
+    key="customerid",
+    at="effectivedate",
+    gives=("sk_customerid",),
+    or_earliest=True,
+)
+
+
+def joined(tx: Transaction, first: Batch, then: Batch, time: str = "") -> pa.Table:
+    """Give the rows of a source, which come in one of two streams, without what CDC adds; those
+    whose time is none are rejected.
+    """
+    names = first.stream.columns.names
+    return pa.concat_tables([timed(tx, batch, time).select(names) for batch in (first, then)])
+
+
+def timed(tx: Transaction, batch: Batch, time: str) -> pa.Table:
+    """Give the rows of a batch; those whose time is none are rejected."""
+    rows = batch.table
+    if not time:
+        return rows
+    try:
+        pc.cast(rows[time], pa.timestamp("s"))
+    except pa.ArrowInvalid:
+        are_times = [_is_time(text) for text in rows[time].to_pylist()]
+        for index, is_time in enumerate(are_times):
+            if not is_time:
+                row = batch.row(index)
+                tx.reject(row, f"{time} is no time: {row[time]}")
+        return rows.filter(pa.array(are_times))
+    return rows
+
+
+def _is_time(text: str) -> bool:
+    try:
+        pc.cast(pa.scalar(text), pa.timestamp("s"))
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def at(phase: Phase, days: Numbers) -> Numbers:
+    """Give the days as of which dimensions are looked up: later, what is current counts."""
+    return days if phase.batch == 1 else np.full(len(days), phase.day)
+
+
+def days(texts: pa.ChunkedArray) -> Numbers:
+    """Give the days of dates, or of times."""
+    dates = pc.cast(pc.utf8_slice_codeunits(texts, 0, 10), pa.date32())
+    return _digits(pc.year(dates), pc.month(dates), pc.day(dates))
+
+
+def times(texts: pa.ChunkedArray) -> Numbers:
+    """Give the times of day of times."""
+    moments = pc.cast(texts, pa.timestamp("s"))
+    return _digits(pc.hour(moments), pc.minute(moments), pc.second(moments))
+
+
+def _digits(*parts: pa.ChunkedArray) -> Numbers:
+    numbers: list[Numbers] = [part.to_numpy().astype(np.int64) for part in parts]
+    first, second, third = numbers
+    return first * 10_000 + second * 100 + third
+
+
+def hundredths(amounts: pa.ChunkedArray) -> pa.Array:
+    """Make integers of amounts with two decimals."""
+    return pc.cast(pc.round(pc.multiply(amounts, 100.0)), pa.int64())
+
+
+def ratio(above: Numbers, below: Numbers) -> Numbers:
+    """Divide, and round half away from zero, as PostgreSQL does; by zero, it gives zero."""
+    divisor = np.where(below == 0, 1, np.abs(below))
+    rounded = (2 * np.abs(above) + divisor) // (2 * divisor)
+    signed: Numbers = rounded * np.sign(above) * np.sign(below)
+    return np.where(below == 0, 0, signed)
+
+
+def asked(*columns: Iterable[Any]) -> list[str]:
+    """Give what a statement asks about, as the parameter of its json_each."""
+    return [json.dumps(list(zip(*columns, strict=True)))]

@@ -1,0 +1,265 @@
+"""Listing: companies, their securities and their reports, as FINWIRE brings them.
+
+They come in many files, each with its own quarter: so all have to be there. A day is taken as a
+whole: first its companies, then what refers to them.
+"""
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from etl_procs import Batch, Table, Transaction
+from tpcdi.dataflow.messages import alert
+from tpcdi.dataflow.outlets import OUTLETS
+from tpcdi.dataflow.phases import Held, Phase, complete, current, finish, has, phases
+from tpcdi.dataflow.reference import COMPLETE, industry_names, referred, status_names
+from tpcdi.dataflow.sources import finwire, flow
+from tpcdi.dataflow.versions import Image, Versions
+
+STAGE = "listing"
+KIND, KINDS = slice(15, 18), ("CMP", "SEC", "FIN")
+CIK_DIGITS = 10
+
+COMPANY = {
+    "name": slice(18, 78),
+    "companyid": slice(78, 88),
+    "status": slice(88, 92),
+    "industry": slice(92, 94),
+    "sprating": slice(94, 98),
+    "foundingdate": slice(98, 106),
+    "addressline1": slice(106, 186),
+    "addressline2": slice(186, 266),
+    "postalcode": slice(266, 278),
+    "city": slice(278, 303),
+    "stateprov": slice(303, 323),
+    "country": slice(323, 347),
+    "ceo": slice(347, 393),
+    "description": slice(393, 543),
+}
+SECURITY = {
+    "symbol": slice(18, 33),
+    "issue": slice(33, 39),
+    "status": slice(39, 43),
+    "name": slice(43, 113),
+    "exchangeid": slice(113, 119),
+    "sharesoutstanding": slice(119, 132),
+    "firsttrade": slice(132, 140),
+    "firsttradeonexchange": slice(140, 148),
+    "dividend": slice(148, 160),
+}
+SECURITY_OF = slice(160, 220)
+REPORT = {
+    "fi_year": slice(18, 22),
+    "fi_qtr": slice(22, 23),
+    "fi_qtr_start_date": slice(23, 31),
+    "fi_revenue": slice(39, 56),
+    "fi_net_earn": slice(56, 73),
+    "fi_basic_eps": slice(73, 85),
+    "fi_dilut_eps": slice(85, 97),
+    "fi_margin": slice(97, 109),
+    "fi_inventory": slice(109, 126),
+    "fi_assets": slice(126, 143),
+    "fi_liability": slice(143, 160),
+    "fi_out_basic": slice(160, 173),
+    "fi_out_dilut": slice(173, 186),
+}
+REPORT_OF = slice(186, 246)
+NUMBERS = ("fi_year", "fi_qtr", "fi_out_basic", "fi_out_dilut")
+AMOUNTS = REPORT.keys() - {*NUMBERS, "fi_qtr_start_date"}
+
+RATINGS = {
+    *("AAA", "AA+", "AA", "AA-", "A+", "A", "A-", "BBB+", "BBB", "BBB-", "BB+", "BB", "BB-"),
+    *("B+", "B", "B-", "CCC+", "CCC", "CCC-", "CC", "C", "D"),
+}
+
+companies = Versions("dimcompany", "companyid")
+securities = Versions(
+    "dimsecurity",
+    "symbol",
+    more="companyid INTEGER NOT NULL",
+    unique="UNIQUE (companyid, sk_securityid)",
+)
+names = flow.table("company_names", "name TEXT PRIMARY KEY, companyid INTEGER NOT NULL")
+earnings = flow.table(
+    "earnings",
+    "companyid INTEGER NOT NULL, quarter INTEGER NOT NULL, cents INTEGER NOT NULL, "
+    "PRIMARY KEY (companyid, quarter)",
+)
+held, parked = Held(finwire), Held(finwire, "parked_finwire")
+"""What has come before all are there; what refers to a company that is not there."""
+listed = flow.stream("listed", "batch INTEGER NOT NULL")
+
+
+@flow.procedure(
+    takes=[referred, finwire],
+    reads=[phases, industry_names, status_names],
+    writes=[companies.table, securities.table, names, earnings, held.table, parked.table, complete],
+    gives=[
+        listed,
+        *(OUTLETS[name] for name in ("dimcompany", "dimsecurity", "financial", "dimessages")),
+    ],
+)
+def list_(tx: Transaction, _said: Batch, batch: Batch) -> None:
+    """Take all days."""
+    phase = current(tx)
+    is_due = has(tx, phase, *COMPLETE, "FINWIRE") and not has(tx, phase, STAGE)
+    lines = held.admit(tx, batch.table, when=is_due)["line"].to_pylist()
+    if phase is None or not is_due:
+        return
+    Listing(tx, phase).take(sorted(lines, key=_time))
+    finish(tx, phase, STAGE)
+    tx.emit(listed, [{"batch": phase.batch}])
+
+
+def _time(line: str) -> str:
+    return line[:15]
+
+
+def _day(line: str) -> str:
+    return line[:8]
+
+
+class Listing:
+    """What one batch does."""
+
+    def __init__(self, tx: Transaction, phase: Phase) -> None:
+        self.tx = tx
+        self.phase = phase
+        self._industries = names_of(tx, industry_names)
+        self._statuses = names_of(tx, status_names)
+        self._ids = {
+            row["name"]: row["companyid"] for row in tx.query("SELECT * FROM company_names")
+        }
+        self._keys: dict[int, int] = {}
+        self._reports: list[Image] = []
+        self._earnings: list[tuple[int, int, int]] = []
+
+    def take(self, lines: Iterable[str]) -> None:
+        """Take whole days."""
+        waiting = parked.take(self.tx)["line"].to_pylist()
+        for written, records in groupby(lines, key=_day):
+            kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
+            for line in (*waiting, *records):
+                kinds[line[KIND]].append(line)
+            day = int(written)
+            changed = self._companies(kinds["CMP"], day)
+            waiting = [
+                *self._securities(kinds["SEC"], changed, day),
+                *self._reported(kinds["FIN"]),
+            ]
+        parked.put(self.tx, pa.table({"line": waiting}))
+        self.tx.executemany("INSERT OR REPLACE INTO earnings VALUES (?, ?, ?)", self._earnings)
+        self.tx.emit(OUTLETS["financial"], self._reports)
+
+    def _companies(self, lines: list[str], day: int) -> Mapping[int, int]:
+        """Make a version of each company that is now another; give their surrogate keys."""
+        images = {image["companyid"]: image for image in map(self._company, lines)}
+        new = [image for image in images.values() if self._is_new(image)]
+        keys: dict[int, int] = companies.write(self.tx, new, self.phase, day)
+        for image in new:
+            self._ids[image["name"]] = image["companyid"]
+            if image["islowgrade"] is None and image["rating"] is not None:
+                data = f"CO_ID = {image['companyid']}, CO_SP_RATE = {image['rating']}"
+                alert(self.tx, self.phase, "DimCompany", "Invalid SPRating", data)
+        self.tx.executemany("INSERT OR REPLACE INTO company_names VALUES (:name, :companyid)", new)
+        self._keys |= keys
+        return keys
+
+    def _is_new(self, image: Image) -> bool:
+        before = companies.latest(self.tx, image["companyid"])
+        return before is None or any(before[name] != image[name] for name in COMPANY)
+
+    def _company(self, line: str) -> Image:
+        image = fields(line, COMPANY)
+        rating = image["sprating"]
+        is_rating = rating in RATINGS
+        return {
+            **image,
+            "companyid": int(image["companyid"]),
+            "status": self._statuses[image["status"]],
+            "industry": self._industries[image["industry"]],
+            "foundingdate": date_of(image["foundingdate"]),
+            "rating": rating,
+            "sprating": rating if is_rating else None,
+            "islowgrade": not rating.startswith(("A", "BBB")) if is_rating else None,
+        }
+
+    def _securities(self, lines: list[str], changed: Mapping[int, int], day: int) -> list[str]:
+        """Make a version of each security that is listed or whose company is now another; give
+        the records of companies that are not known.
+        """
+        images = {
+            image["symbol"]: image
+            for id_ in changed
+            for image in self.tx.query(
+                "SELECT * FROM dimsecurity WHERE companyid = ? AND iscurrent", [id_]
+            )
+        }
+        unknown = []
+        for line in lines:
+            id_ = self._company_of(line, SECURITY_OF)
+            if id_ is None:
+                unknown.append(line)
+                continue
+            image = fields(line, SECURITY)
+            images[image["symbol"]] = {
+                **image,
+                "companyid": id_,
+                "status": self._statuses[image["status"]],
+                "sharesoutstanding": int(image["sharesoutstanding"]),
+                "firsttrade": date_of(image["firsttrade"]),
+                "firsttradeonexchange": date_of(image["firsttradeonexchange"]),
+            }
+        for image in images.values():
+            image["sk_companyid"] = self._key(image["companyid"])
+        securities.write(self.tx, images.values(), self.phase, day)
+        return unknown
+
+    def _reported(self, lines: list[str]) -> list[str]:
+        """Enter reports; give those of companies that are not known."""
+        unknown = []
+        for line in lines:
+            id_ = self._company_of(line, REPORT_OF)
+            if id_ is None:
+                unknown.append(line)
+                continue
+            report = fields(line, REPORT)
+            numbers = {name: int(report[name]) for name in NUMBERS}
+            amounts = {name: Decimal(report[name]) for name in AMOUNTS}
+            began = date_of(report["fi_qtr_start_date"])
+            self._reports.append(
+                {"sk_companyid": self._key(id_), "fi_qtr_start_date": began, **numbers, **amounts}
+            )
+            quarter = numbers["fi_year"] * 4 + numbers["fi_qtr"] - 1
+            self._earnings.append((id_, quarter, int(amounts["fi_basic_eps"] * 100)))
+        return unknown
+
+    def _company_of(self, line: str, where: slice) -> int | None:
+        """Find whom a record refers to: a short one has the number, a long one the name."""
+        said = line[where]
+        id_ = int(said) if len(said) <= CIK_DIGITS else self._ids.get(said.strip())
+        return id_ if id_ is not None and self._key(id_) else None
+
+    def _key(self, id_: int) -> int:
+        if id_ not in self._keys:
+            latest = companies.latest(self.tx, id_)
+            self._keys[id_] = latest["sk_companyid"] if latest else 0
+        return self._keys[id_]
+
+
+def fields(line: str, where: Mapping[str, slice]) -> Image:
+    """Take the fields of a record; what is blank is NULL."""
+    return {name: line[at].strip() or None for name, at in where.items()}
+
+
+def date_of(digits: str | None) -> str | None:
+    """Write the digits of a day as a date."""
+    return f"{digits[:4]}-{digits[4:6]}-{digits[6:8]}" if digits else None
+
+
+def names_of(tx: Transaction, table: Table) -> dict[Any, str]:
+    """Give the names that a table of them has, by id."""
+    return {row["id"]: row["name"] for row in tx.query(f"SELECT id, name FROM {table.name}")}

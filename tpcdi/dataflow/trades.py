@@ -1,0 +1,312 @@
+"""Trades: at first of rows and events that are joined, later of changes.
+
+A trade is entered when its row is there, the event that created it and that of its status. Of those
+that are over, the core keeps what holdings need; of the others, all.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl_procs import Batch, Transaction
+from tpcdi.dataflow.facts import (
+    AFTER,
+    READS,
+    READY,
+    Flags,
+    Numbers,
+    account_at,
+    days,
+    hundredths,
+    security_at,
+    timed,
+    times,
+)
+from tpcdi.dataflow.listing import names_of
+from tpcdi.dataflow.messages import MESSAGES, alert
+from tpcdi.dataflow.outlets import OUTLETS, day, shown, stored, table, time
+from tpcdi.dataflow.phases import Held, Phase, current, has
+from tpcdi.dataflow.reference import status_names, type_names
+from tpcdi.dataflow.sources import TRADE, flow, trade_changes, trade_events, trades
+from tpcdi.dataflow.versions import Image
+
+TRADES = OUTLETS["dimtrade"]
+CHANGE = trade_changes.columns
+
+waiting = flow.table("waiting_trades", f"{TRADE}, since INTEGER NOT NULL, PRIMARY KEY (t_id)")
+"""Trades that lack an event; or since a phase, an account or a security."""
+waiting_events = flow.table(
+    "waiting_events", f"{trade_events.columns.sql}, UNIQUE (th_t_id, th_st_id)"
+)
+open_trades = flow.table("open_trades", f"{stored('dimtrade')}, PRIMARY KEY (tradeid)")
+closed_trades = flow.table(
+    "closed_trades",
+    "tradeid INTEGER PRIMARY KEY, sk_customerid INTEGER NOT NULL, sk_accountid INTEGER NOT NULL, "
+    "sk_securityid INTEGER NOT NULL, sk_companyid INTEGER NOT NULL, tradeprice TEXT, "
+    "sk_closedateid INTEGER NOT NULL, sk_closetimeid INTEGER NOT NULL",
+)
+held_trades, held_events, held_changes = map(Held, (trades, trade_events, trade_changes))
+parked_changes = Held(trade_changes, "parked_trade_changes")
+closed = flow.stream("closed", "tradeid INTEGER NOT NULL")
+
+CLOSED = closed_trades.columns.names
+CLOSING = ("CMPT", "CNCL")
+PLACED = ("SBMT", "PNDG")
+"""The event that creates a trade at the market's price, and one with a limit."""
+
+
+@flow.procedure(
+    takes=[*AFTER, trades, trade_events, trade_changes],
+    reads=[*READS, status_names, type_names],
+    looks=[account_at, security_at],
+    writes=[
+        waiting,
+        waiting_events,
+        open_trades,
+        closed_trades,
+        *(one.table for one in (held_trades, held_events, held_changes, parked_changes)),
+    ],
+    gives=[OUTLETS["dimtrade"], MESSAGES, closed],
+)
+def settle(
+    tx: Transaction,
+    _listed: Batch,
+    _enrolled: Batch,
+    rows: Batch,
+    events: Batch,
+    changes: Batch,
+) -> None:
+    """Enter trades, and change them."""
+    phase = current(tx)
+    ready = has(tx, phase, *READY)
+    first = held_trades.admit(tx, timed(tx, rows, "t_dts"), when=ready)
+    told = held_events.admit(tx, timed(tx, events, "th_dts"), when=ready)
+    then = held_changes.admit(tx, timed(tx, changes, "t_dts"), when=ready)
+    if phase is None:
+        return
+    desk = Desk(tx, phase)
+    desk.join(first, told)
+    desk.change(pa.concat_tables([parked_changes.take(tx, phase.batch), then]).to_pylist())
+
+
+class Desk:
+    """The trades that one batch brings forward."""
+
+    def __init__(self, tx: Transaction, phase: Phase) -> None:
+        self._tx = tx
+        self._phase = phase
+        self._statuses = names_of(tx, status_names)
+        self._types = names_of(tx, type_names)
+        rows = tx.query("SELECT id FROM type_names WHERE is_market")
+        self._of_market = pa.array([row["id"] for row in rows], pa.string())
+
+    def join(self, rows: pa.Table, events: pa.Table) -> None:
+        """Enter the trades that have all they need, and let the others wait."""
+        known, told = self._waiting(rows, events)
+        rows = pa.concat_tables([rows, known])
+        events = pa.concat_tables([events, told])
+        if not rows.num_rows + events.num_rows:
+            return
+        joined = Joined(rows, events, self._of_market)
+        is_entered = self._enter(joined)
+        for statement, ids in (
+            ("DELETE FROM waiting_trades WHERE t_id = ?", known["t_id"]),
+            ("DELETE FROM waiting_events WHERE th_t_id = ?", pc.unique(told["th_t_id"])),
+        ):
+            self._tx.executemany(statement, zip(ids.to_pylist(), strict=True))
+        since = pa.array(np.where(joined.is_whole, self._phase.batch, 0))
+        left = joined.rows.append_column("since", since).filter(pa.array(~is_entered))
+        _insert(self._tx, "waiting_trades", left)
+        is_done = np.append(is_entered, False)[joined.place] & joined.is_of
+        _insert(self._tx, "waiting_events", events.filter(pa.array(~is_done)))
+
+    def _waiting(self, rows: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Give what waits of the trades that are concerned: their rows and events."""
+        names = ", ".join(rows.column_names)
+        ids = json.dumps(pc.unique(events["th_t_id"]).to_pylist())
+        since = self._phase.batch - 1
+        known = self._tx.table(
+            f"SELECT {names} FROM json_each(?) AS asked JOIN waiting_trades ON t_id = value "
+            f"UNION SELECT {names} FROM waiting_trades WHERE since BETWEEN 1 AND ?",
+            [ids, since],
+        ).cast(rows.schema)
+        ids = json.dumps([*rows["t_id"].to_pylist(), *known["t_id"].to_pylist()])
+        told = self._tx.table(
+            "SELECT waiting_events.* FROM json_each(?) AS asked "
+            "JOIN waiting_events ON th_t_id = value",
+            [ids],
+        )
+        return known, told.cast(events.schema)
+
+    def _enter(self, joined: "Joined") -> Flags:
+        """Enter what is whole and whose account and security are known; tell of each if it was."""
+        rows, created, last = joined.rows, joined.created, joined.last
+        accounts = self._tx.lookup(account_at, rows["t_ca_id"], at=created.day)
+        securities = self._tx.lookup(security_at, rows["t_s_symb"], at=created.day)
+        is_known = pc.and_(
+            accounts["sk_accountid"].is_valid(), securities["sk_securityid"].is_valid()
+        )
+        is_entered = joined.is_whole & is_known.to_numpy()
+        is_open = ~pc.is_in(rows["t_st_id"], pa.array(CLOSING)).to_numpy()
+        given = table(
+            "dimtrade",
+            tradeid=rows["t_id"],
+            sk_brokerid=accounts["sk_brokerid"],
+            sk_createdateid=created.day,
+            sk_createtimeid=created.time,
+            sk_closedateid=pa.array(last.day, mask=is_open),
+            sk_closetimeid=pa.array(last.time, mask=is_open),
+            status=_named(rows["t_st_id"], self._statuses),
+            type=_named(rows["t_tt_id"], self._types),
+            cashflag=rows["t_is_cash"],
+            sk_securityid=securities["sk_securityid"],
+            sk_companyid=securities["sk_companyid"],
+            quantity=rows["t_qty"],
+            bidprice=hundredths(rows["t_bid_price"]),
+            sk_customerid=accounts["sk_customerid"],
+            sk_accountid=accounts["sk_accountid"],
+            executedby=rows["t_exec_name"],
+            tradeprice=hundredths(rows["t_trade_price"]),
+            fee=hundredths(rows["t_chrg"]),
+            commission=hundredths(rows["t_comm"]),
+            tax=hundredths(rows["t_tax"]),
+            batchid=self._phase.batch,
+        )
+        self._give(given.filter(pa.array(is_entered)))
+        return np.asarray(is_entered)
+
+    def change(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Enter new trades, and change those that are open."""
+        new = [row for row in rows if row["cdc_flag"] == "I"]
+        on = np.full(len(new), self._phase.day)
+        accounts = self._tx.lookup(account_at, [row["t_ca_id"] for row in new], at=on)
+        securities = self._tx.lookup(security_at, [row["t_s_symb"] for row in new], at=on)
+        placed = {
+            row["t_id"]: {**account, **security}
+            for row, account, security in zip(
+                new, accounts.to_pylist(), securities.to_pylist(), strict=True
+            )
+            if account["sk_accountid"] and security["sk_securityid"]
+        }
+        images: dict[int, Image] = {}
+        unknown = []
+        for row in rows:
+            id_ = row["t_id"]
+            if row["cdc_flag"] == "I" and id_ in placed:
+                images[id_] = _created(row) | placed[id_]
+            elif id_ not in images:
+                found = self._tx.query("SELECT * FROM open_trades WHERE tradeid = ?", [id_])
+                if not found:
+                    unknown.append(row)
+                    continue
+                images[id_] = found[0]
+            images[id_] |= self._changed(row)
+        since = self._phase.batch
+        parked_changes.put(self._tx, pa.Table.from_pylist(unknown, CHANGE.arrow), since)
+        self._tx.executemany("DELETE FROM open_trades WHERE tradeid = ?", zip(images))
+        given = [shown("dimtrade", image) for image in images.values()]
+        self._give(pa.Table.from_pylist(given, TRADES.columns.arrow))
+
+    def _changed(self, row: Mapping[str, Any]) -> Image:
+        is_over = row["t_st_id"] in CLOSING
+        over = {"sk_closedateid": day(row["t_dts"]), "sk_closetimeid": time(row["t_dts"])}
+        return {
+            "status": self._statuses[row["t_st_id"]],
+            "type": self._types[row["t_tt_id"]],
+            "cashflag": row["t_is_cash"],
+            "quantity": row["t_qty"],
+            "bidprice": _amount(row["t_bid_price"]),
+            "executedby": row["t_exec_name"],
+            "tradeprice": _amount(row["t_trade_price"]),
+            "fee": _amount(row["t_chrg"]),
+            "commission": _amount(row["t_comm"]),
+            "tax": _amount(row["t_tax"]),
+            "batchid": self._phase.batch,
+            **(over if is_over else {}),
+        }
+
+    def _give(self, rows: pa.Table) -> None:
+        """Give rows to the warehouse, and keep what is needed of them."""
+        self._tx.emit(TRADES, rows)
+        is_over = rows["sk_closedateid"].is_valid()
+        _insert(self._tx, "open_trades", rows.filter(pc.invert(is_over)))
+        over = rows.filter(is_over)
+        _insert(self._tx, "closed_trades", over.select(CLOSED))
+        self._tx.emit(closed, over.select(["tradeid"]))
+        value = pc.multiply(rows["tradeprice"], rows["quantity"])
+        for name, field, text in (
+            ("commission", "T_COMM", "Invalid trade commission"),
+            ("fee", "T_CHRG", "Invalid trade fee"),
+        ):
+            is_above = pc.fill_null(pc.greater(rows[name], value), False)
+            found = rows.select(["tradeid", name]).filter(is_above).to_pydict().values()
+            data = [f"T_ID = {id_}, {field} = {amount}" for id_, amount in zip(*found, strict=True)]
+            alert(self._tx, self._phase, "DimTrade", text, *data)
+
+
+class Moments(NamedTuple):
+    """A day and a time of day for each trade."""
+
+    day: Numbers
+    time: Numbers
+
+
+class Joined:
+    """Trades by their number, each with the event that created it and the last one."""
+
+    def __init__(self, rows: pa.Table, events: pa.Table, of_market: pa.Array) -> None:
+        self.rows = rows.sort_by("t_id").combine_chunks()
+        ids, told = self.rows["t_id"].to_numpy(), events["th_t_id"].to_numpy()
+        place = np.searchsorted(ids, told)
+        is_of = np.append(ids, -1)[place] == told
+        self.is_of, self.place = is_of, place
+        """Of each event, if its trade is there, and which it is."""
+        at = pa.array(place, mask=~is_of)
+        creating = pc.if_else(pc.is_in(self.rows["t_tt_id"], of_market), *PLACED)
+        status = events["th_st_id"]
+        creates = pc.fill_null(pc.equal(status, creating.take(at)), False).to_numpy()
+        ends = pc.fill_null(pc.equal(status, self.rows["t_st_id"].take(at)), False).to_numpy()
+        created, last = np.full((2, len(ids)), -1)
+        created[place[creates]] = np.flatnonzero(creates)
+        last[place[ends]] = np.flatnonzero(ends)
+        self.is_whole = (created >= 0) & (last >= 0)
+        moments = days(events["th_dts"]), times(events["th_dts"])
+        self.created = Moments(*(np.append(m, 0)[created] for m in moments))
+        self.last = Moments(*(np.append(m, 0)[last] for m in moments))
+
+
+def _created(row: Mapping[str, Any]) -> Image:
+    return {
+        "tradeid": row["t_id"],
+        "sk_createdateid": day(row["t_dts"]),
+        "sk_createtimeid": time(row["t_dts"]),
+        "sk_closedateid": None,
+        "sk_closetimeid": None,
+    }
+
+
+def _amount(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"
+
+
+def _named(ids: pa.ChunkedArray, names: Mapping[str, str]) -> pa.ChunkedArray:
+    return pa.array(names.values()).take(pc.index_in(ids, pa.array(names)))
+
+
+def _insert(tx: Transaction, table: str, rows: pa.Table) -> None:
+    columns = [_storable(column) for column in rows.columns]
+    places = ", ".join("?" for _ in columns)
+    tx.executemany(
+        f"INSERT OR REPLACE INTO {table} ({', '.join(rows.column_names)}) VALUES ({places})",
+        zip(*columns, strict=True),
+    )
+
+
+def _storable(column: pa.ChunkedArray) -> list[Any]:
+    is_decimal = pa.types.is_decimal(column.type)
+    values: list[Any] = (pc.cast(column, pa.string()) if is_decimal else column).to_pylist()
+    return values

@@ -1,0 +1,200 @@
+"""The load: the files of a directory, phase by phase, and what is then seen in the warehouse.
+
+A phase's dimensions are sent first and its facts when the core has done with them; within each, the
+sources in turn. Whatever ends it, the same load goes on where it was: sources and marks are known
+again by their names.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from etl_procs.model import Stream
+from headrace.clock import Clock
+from headrace.errors import Refused
+from tpcdi import seen
+from tpcdi.dataflow.phases import BEGINS, ENDS
+from tpcdi.dataflow.sources import SOURCES, Source, answers, marks, observed
+from tpcdi.snapshot import Connection
+
+AT_ONCE = 3
+FIRST_FACT = "Trade.txt"
+LAST_BATCH_OF_FILES = 3
+FIRST_UPDATE = 2
+WATCH_S = 60.0
+"""How often what is visible is counted: the rules want every five minutes."""
+
+
+class Parts(Protocol):
+    """What a load works on."""
+
+    def send(self, stream: Stream, files: Sequence[Path]) -> int:
+        """Send the tuples of files; tell how many, when the broker has them."""
+
+    def post(self, stream: Stream, source: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Post rows, which are known again by the name of their source."""
+
+    def taken(self, stream: Stream) -> None:
+        """Return when the core has taken what is in a stream."""
+
+    def arrived(self) -> None:
+        """Return when the warehouse has all that the core has committed."""
+
+    def warehouse(self) -> Connection:
+        """Connect to the warehouse, as one who reads."""
+
+    def ended(self) -> frozenset[int]:
+        """Tell which phases are over."""
+
+
+class Loaded(NamedTuple):
+    """A phase that was loaded."""
+
+    batch: int
+    rows: Mapping[str, int]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The load of one directory."""
+
+    folder: Path
+    parts: Parts
+    clock: Clock
+    tell: Callable[[str], None]
+
+    def run(self) -> list[Loaded]:
+        """Load all phases that are not over."""
+        batches = [b for b in range(1, LAST_BATCH_OF_FILES + 1) if self._of(b).is_dir()]
+        if not batches:
+            raise Refused(
+                f"{self.folder} has no Batch1",
+                hint="Name a directory as TPC-DI's generator writes it: `headrace tpcdi generate` "
+                "makes one.",
+            )
+        with self.parts.warehouse() as warehouse:
+            ended = self.parts.ended()
+            if not ended:
+                self._report(warehouse, 0)
+            done = [self._phase(warehouse, batch) for batch in batches if batch not in ended]
+            if done:
+                self.observe(done[-1].batch, "Visibility_1", seen.visible(warehouse))
+        return done
+
+    def _phase(self, warehouse: Connection, batch: int) -> Loaded:
+        began = self.clock.monotonic()
+        with Watch(self, batch):
+            self._mark(batch, BEGINS, (self._of(batch) / "BatchDate.txt").read_text().strip())
+            files = self._answers(batch)
+            rows = {"answers": self.parts.send(answers, files) if files else 0}
+            at = [source.files for source in SOURCES].index(FIRST_FACT)
+            for sources in (SOURCES[:at], SOURCES[at:]):
+                rows |= self._send(batch, sources)
+                self.parts.taken(marks)
+            self.parts.taken(answers)
+            self.parts.arrived()
+            self._report(warehouse, batch)
+            self._mark(batch, ENDS)
+            self.parts.taken(marks)
+            self.parts.arrived()
+        return Loaded(batch, rows, self.clock.monotonic() - began)
+
+    def _send(self, batch: int, sources: Sequence[Source]) -> dict[str, int]:
+        """Send sources, some at once, each with the word that it is complete."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            sent = {pool.submit(self._source, batch, source): source for source in sources}
+            try:
+                return {sent[each].files: each.result() for each in as_completed(sent)}
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _source(self, batch: int, source: Source) -> int:
+        stream = source.first if batch == 1 else source.then
+        files = sorted(self._of(batch).glob(source.files)) if stream is not None else []
+        files = [file for file in files if not file.name.endswith("_audit.csv")]
+        began, rows = self.clock.monotonic(), 0
+        if stream is not None and files:
+            rows = self.parts.send(stream, files)
+            self.parts.taken(stream)
+            self.tell(
+                f"phase {batch}: {source.files}, {rows:,} rows in "
+                f"{self.clock.monotonic() - began:.1f} s"
+            )
+        elif stream is not None:
+            self.tell(f"warning: Batch{batch} has no {source.files}: what it feeds stays empty")
+        self._mark(batch, source.name)
+        return rows
+
+    def _report(self, warehouse: Connection, batch: int) -> None:
+        """Report what is in the warehouse after a phase, and that it is complete."""
+        self.observe(batch, "Validation", seen.valid(warehouse), once=True)
+        complete = seen.Seen(seen.now(), None, "Phase complete record", None)
+        self.observe(batch, "PCR", [complete], once=True)
+
+    def observe(
+        self, batch: int, kind: str, counted: Sequence[seen.Seen], *, once: bool = False
+    ) -> None:
+        """Write down what was seen; what is reported once, in the first of several attempts."""
+        rows = [
+            {
+                "at": each.at,
+                "batch": batch,
+                "source": each.source,
+                "text": each.text,
+                "type": kind,
+                "data": None if each.number is None else str(each.number),
+            }
+            for each in counted
+        ]
+        self.parts.post(observed, f"phase {batch}: {kind}{'' if once else rows[0]['at']}", rows)
+        self.parts.taken(observed)
+        self.parts.arrived()
+
+    def _answers(self, batch: int) -> list[Path]:
+        """Find the generator's answers that come with a phase."""
+        names = [f"Batch{batch}/*_audit.csv", f"Batch{batch}_audit.csv"]
+        names += ["Generator_audit.csv"] if batch == 1 else []
+        return sorted(file for name in names for file in self.folder.glob(name))
+
+    def _of(self, batch: int) -> Path:
+        return self.folder / f"Batch{batch}"
+
+    def _mark(self, batch: int, source: str, day: str | None = None) -> None:
+        row = {"batch": batch, "source": source, "day": day}
+        self.parts.post(marks, f"phase {batch}: {source}", [row])
+
+
+class Watch:
+    """Counts what is visible while a phase is loaded, from a session of its own."""
+
+    def __init__(self, load: Load, batch: int) -> None:
+        self._load = load
+        self._batch = batch
+        self._over = threading.Event()
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._over.set()
+        self._thread.join()
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            with self._load.parts.warehouse() as warehouse:
+                if self._batch == FIRST_UPDATE:
+                    visible = seen.visible(warehouse)
+                    self._load.observe(self._batch, "Visibility_1", visible)
+                while not self._over.wait(WATCH_S):
+                    self._load.observe(self._batch, "Visibility_2", seen.rows(warehouse))
+        except Exception as error:  # noqa: BLE001 - raised where the phase ends
+            self._failure = error
