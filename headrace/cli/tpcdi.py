@@ -122,14 +122,16 @@ class _Shown:
         self._clock = clock
         self._told = clock.monotonic()
         self._rows = 0
-        self._expected = round(ROWS_FIXED + ROWS_PER_SCALE * scale)
+        self._expected = ROWS_FIXED + ROWS_PER_SCALE * scale
 
     def add(self, rows: int) -> None:
         """Take note of rows."""
         self._rows += rows
         if self._clock.monotonic() - self._told >= SHOW_EVERY_S:
             self._told = self._clock.monotonic()
-            print(f"{self._rows:,} rows of about {self._expected:,}", file=sys.stderr, flush=True)
+            print(
+                f"{self._rows:,} rows of about {self._expected:,.0f}", file=sys.stderr, flush=True
+            )
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -65,38 +65,47 @@ def _unfinished(out: Path, needed: float) -> Iterator[Path]:
     root = out.with_name(f".{out.name}.unfinished")
     try:
         if out.exists():
-            out.rmdir()
+            out.rmdir()  # which says whether it is empty
         root.mkdir(parents=True, exist_ok=True)
-        handle = os.open(root, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for left in root.iterdir():  # of a run that was killed
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-            if shutil.disk_usage(root).free < needed:
-                raise OSError(errno.ENOSPC, f"about {needed / 1e9:.1f} GB are needed")
-            yield root
-            root.rename(out)
-        finally:
-            os.close(handle)
+        with _locked(root):
+            try:
+                for left in root.iterdir():  # of a run that was killed
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                if shutil.disk_usage(root).free < needed:
+                    raise OSError(errno.ENOSPC, f"it takes about {needed / 1e9:.1f} GB")
+                yield root
+                root.rename(out)
+            except BaseException:
+                shutil.rmtree(root, ignore_errors=True)
+                raise
     except OSError as error:
         raise _said(error, out) from error
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other runs out; the lock ends with the process, however that ends."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
 def _said(error: OSError, out: Path) -> Missing | Refused:
+    elsewhere = "Choose a directory that is not there yet, in one where you may write."
     match error.errno:
         case errno.ENOTEMPTY | errno.EEXIST:
-            return Refused(f"{out} is not empty", hint="Choose a directory that is not there yet.")
+            return Refused(f"{out} is not empty", hint=elsewhere)
         case errno.EAGAIN:
             return Refused(f"{out} is being generated", hint="Wait until the other run has ended.")
         case errno.ENOSPC | errno.EDQUOT:
             return Missing(
                 f"there is no room for {out}: {error.strerror}",
-                hint="Make room, or choose a smaller scale; the next run clears what is left.",
+                hint="Make room, or choose a smaller scale. Nothing was left behind.",
             )
-    return Refused(
-        f"{out} cannot be written: {error.strerror}",
-        hint="Choose a directory that is not there yet, in one where you may write.",
-    )
+    return Refused(f"{out} cannot be written: {error.strerror or error}", hint=elsewhere)
 
 
 def _parameters(scale: float) -> list[str]:
