@@ -120,8 +120,7 @@ def test_an_account_follows_the_customer_whose_it_is_now(consult: Consult, made:
 def trade(made: Digen, number: int, kind: str, status: str, *events: str, **of: Field) -> None:
     """Add a trade of batch 1 with its history, each event as `PNDG 2015-01-01 10:00:00`."""
     prices = (of.get(name) for name in ("price", "fee", "commission", "tax"))
-    last = events[-1].partition(" ")[2]
-    placed = (number, last, status, kind, 1, "S", 10, "5.00", 10, "someone")
+    placed = (number, "2017-07-07 00:00:00", status, kind, 1, "S", 10, "5.00", 10, "someone")
     made.row(1, "Trade.txt", *placed, *prices)
     for event in events:
         what, _, when = event.partition(" ")
@@ -152,12 +151,14 @@ def test_a_trade_is_created_and_closed_by_the_events_of_its_kind(
     trade(made, 4, "TLB", "SBMT", pending, submitted)
     trade(made, 5, "TMS", "SBMT", "SBMT 2015-02-02 10:00:00")
     trade(made, 6, "TMB", "CMPT", "CMPT 2015-02-03 10:00:00")
+    trade(made, 7, "TLB", "PNDG", "SBMT 2015-02-01 09:00:00", pending)
     assert consult(made)(TRADES) == [
         (1, "Completed", 20150101, 9, 20150102, 101112),
         (2, "Completed", 20150201, 100000, 20150203, 100000),
         (3, "Canceled", 20150201, 100000, 20150202, 100000),
         (4, "Submitted", 20150201, 100000, None, None),
         (5, "Submitted", 20150202, 100000, None, None),
+        (7, "Pending", 20150201, 100000, None, None),
     ]
 
 
@@ -227,6 +228,7 @@ def test_a_commission_or_fee_above_what_the_trade_is_worth_raises_an_alert(
     trade(made, 2, "TMB", "CMPT", *day, price="5.00", fee="50.01", commission="50.00", tax="0")
     trade(made, 3, "TMB", "CMPT", *day, fee="50.01", commission="50.01")
     more(made, 2, "I", 4, "SBMT", kind="TMB")
+    more(made, 3, "U", 4, "SBMT", kind="TMB")
     more(made, 3, "U", 4, "CMPT", kind="TMB", price="1.00", fee="99.00", commission="99.00")
     assert sorted(consult(made)(ALERTS)) == [
         ("Invalid trade commission", "T_ID = 1, T_COMM = 50.01", 1),
@@ -343,6 +345,8 @@ def test_earnings_are_of_the_four_quarters_before_and_those_without_a_report_are
     consult: Consult, made: Digen
 ) -> None:
     made.company("20160501-000000", "ACME", 5, ceo="Ann")
+    made.company("20000101-090000", "Other", 6)
+    made.report("20170401-000000", "2017Q1", 6, eps="9.00")
     made.report("20150701-000000", "2015Q2", 5, eps="0.10")
     made.report("20160401-000000", "2016Q1", 5, eps="0.20")
     made.report("20170701-000000", "2016Q2", 5, eps="0.40")
