@@ -127,7 +127,7 @@ for _table, (_surrogate, _key, _) in HISTORIES.items():
     _last, _former = "enddate = '9999-12-31'", "enddate < '9999-12-31'"
     SPOILINGS |= {
         f"{_table} distinct keys": f"INSERT INTO {_table} SELECT * FROM {_table} LIMIT 1",
-        f"{_table} EndDate": one(_table, "enddate = enddate - 1", _former),
+        f"{_table} EndDate": one(_table, "enddate = '9999-12-30'", _former),
         f"{_table} Overlap": one(_table, "enddate = enddate + 1", _former),
         f"{_table} End of Time": one(_table, "enddate = '9999-12-30'", _last),
         f"{_table} consolidation": one(_table, "enddate = effectivedate", _former),

@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, LiteralString
+from typing import Any
 
 from psycopg.sql import SQL
 
@@ -20,12 +20,6 @@ RELATIONS: dict[object, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     "<=": operator.le,
 }
-
-# Of a view PostgreSQL has no statistics, and would rather loop over it than hash it.
-SETTINGS: LiteralString = """
-    SET LOCAL search_path = tpcdi;
-    SET LOCAL enable_nestloop = off;
-    SET LOCAL work_mem = '256MB'"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +39,6 @@ class Verdict:
 def run(connection: Connection, names: Iterable[str] = NAMES) -> list[Verdict]:
     """Put checks to a warehouse, all of them to the same moment."""
     with snapshot(connection):
-        connection.execute(SETTINGS)
         return [_verdict(connection, name) for name in names]
 
 

@@ -31,7 +31,7 @@ OWN = {"watchid", "messagedateandtime"}
 OF_DATA = {"dimessages": "WHERE messagetype IN ('Alert', 'Status')"}
 """Which rows are functions of the data, where not all are."""
 
-COPY_OUT = sql.SQL("COPY (SELECT {columns} FROM tpcdi.{table}) TO STDOUT (FORMAT csv)")
+COPY_OUT = sql.SQL("COPY (SELECT {columns} FROM {table}) TO STDOUT (FORMAT csv)")
 READ = """
     INSERT INTO {place}.{table} SELECT * FROM read_csv($file, columns = $columns, header = false,
         auto_detect = false, nullstr = '', allow_quoted_nulls = false, new_line = '\\n')"""
