@@ -13,8 +13,9 @@ setup: ## the environments (.venv, .venv-airflow) and the jars: once 70 s, then 
 	@command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer is needed, and there is no $(PYTHON) on PATH" >&2; exit 4; }
 	@$(PYTHON) requirements/environments.py setup
 
-demo: setup ## a tuple's way from Kafka to the answer of a query, all of it real
+demo: setup ## votes, one a batch; then TPC-DI from files to an audited warehouse: all of it real
 	@$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/brokerage.py
 
 airflow: ## Airflow with our DAGs, against the stack that `headrace up` has started
 	@test -x $(BIN)/headrace || { echo "airflow: there is no $(BIN) yet: run make setup" >&2; exit 4; }

@@ -28,11 +28,17 @@ UNKNOWN, REPEATED, NO_JSON = "no such contestant", "this phone has voted already
 
 def main() -> int:
     """Run the demo; 0 only if everything comes out as the rules say."""
+    # It pushes seldom, so that there is something to pull.
+    return show(run, HERE / "voter.py", "push.every_ms=60000")
+
+
+def show(demo: "Callable[[Stack, Path], int]", flow: Path, *settings: str) -> int:
+    """Run a demo on a stack of its own, and leave nothing behind."""
     try:
         with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
-            stack = Stack(Path(folder) / "home")
-            with stack.up():
-                return run(stack, Path(folder))
+            stack = Stack(Path(folder) / "home", flow)
+            with stack.up(*settings):
+                return demo(stack, Path(folder))
     except KeyboardInterrupt:
         print("demo: interrupted; nothing is left running", file=sys.stderr)
         return 130
@@ -43,7 +49,7 @@ def main() -> int:
 
 def run(stack: "Stack", folder: Path) -> int:
     """Produce, wait, and show what came of it."""
-    made, show = votes(VOTES)
+    made, played = votes(VOTES)
     some = list(lines(made))
     half = len(some) // 2
     say(f"{VOTES:,} votes come in, one a batch through three procedures; {BROKEN} more are no JSON")
@@ -71,7 +77,7 @@ def run(stack: "Stack", folder: Path) -> int:
     print(stack.run("call", "voter.standing", "kind=top"))
     say("what was rejected, and why; and the first three of them")
     print(stack.run("dead-letters", "list", "-n", "3"))
-    whole = adds_up(stack, show, pulls)
+    whole = adds_up(stack, played, pulls)
     tell_where_to_look()
     return 0 if whole else 1
 
@@ -124,14 +130,15 @@ def lines(made: list[Vote]) -> Iterator[bytes]:
 class Stack:
     """The local stack, used by its command line."""
 
-    def __init__(self, home: Path) -> None:
-        self.shared = ["--home", str(home), "--flow", str(HERE / "voter.py")]
+    def __init__(self, home: Path, flow: Path) -> None:
+        self.shared = ["--home", str(home), "--flow", str(flow)]
 
     @contextmanager
-    def up(self) -> Iterator[None]:
+    def up(self, *settings: str) -> Iterator[None]:
         """Start the stack, and stop it whatever happens."""
         say("broker, PostgreSQL, engine and API start")
-        command = [*HEADRACE, "up", "--detach", *self.shared, "--set", "push.every_ms=60000"]
+        changes = [word for setting in settings for word in ("--set", setting)]
+        command = [*HEADRACE, "up", "--detach", *self.shared, *changes]
         starting = subprocess.Popen(command)
         try:
             if starting.wait():
