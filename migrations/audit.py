@@ -8,7 +8,7 @@ from psycopg import IsolationLevel, sql
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
 from etl_procs.reader import Snapshot
-from migrations import layout, ledger, tables
+from migrations import drift, layout, ledger, tables
 from migrations.errors import LedgerMismatch, translated
 from migrations.push import check_continues
 from migrations.warehouse import Connection, Warehouse, names
@@ -43,7 +43,7 @@ def findings(
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
         try:
             with connection.transaction():
-                drifted = layout.drift(connection, outlets)
+                drifted = drift.find(connection, drift.of(outlets))
                 if drifted:
                     return drifted
                 return [

@@ -4,8 +4,7 @@ It has a version, which the warehouse itself tells. An older one is brought over
 so: `headrace warehouse upgrade`. What is made is never taken away.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import LiteralString
 
 import sqlalchemy as sa
@@ -13,7 +12,8 @@ from psycopg import sql
 
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
-from migrations import ledger, tables
+from migrations import drift, ledger, tables
+from migrations.drift import TABLE_KINDS, VIEW_KINDS, Relation, relations
 from migrations.errors import Drift, translated
 from migrations.warehouse import Connection, Warehouse
 
@@ -51,65 +51,7 @@ ALL_MERGED: LiteralString = """\
 INSERT INTO headrace.merged SELECT dataflow, partition, batch, moved_at FROM headrace.ledger"""
 MOVE_TABLE: LiteralString = "ALTER TABLE {table} SET SCHEMA {schema}"
 
-RELATION: LiteralString = """\
-SELECT relkind FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-WHERE nspname = %(schema)s AND relname = %(table)s"""
-
-# It, or a part of it: its rows would not outlive a crash of the server, and nobody keeps others.
-UNLOGGED: LiteralString = """\
-SELECT EXISTS (
-    SELECT FROM pg_class AS part
-    WHERE relpersistence = 'u' AND (
-        part.oid = whole.oid OR part.oid IN (SELECT relid FROM pg_partition_tree(whole.oid))))
-FROM pg_class AS whole JOIN pg_namespace ON pg_namespace.oid = relnamespace
-WHERE nspname = %(schema)s AND relname = %(table)s"""
-
-COLUMNS: LiteralString = """\
-SELECT attname, format_type(atttypid, atttypmod), attnotnull
-FROM pg_attribute
-JOIN pg_class ON pg_class.oid = attrelid
-JOIN pg_namespace ON pg_namespace.oid = relnamespace
-WHERE nspname = %(schema)s AND relname = %(table)s AND attnum > 0 AND NOT attisdropped
-ORDER BY attnum"""
-
-# A merge matches by the key, and a deferrable one lets two rows of it be there for a while.
-KEY: LiteralString = """\
-SELECT 'PRIMARY KEY (' || string_agg(attname, ', ' ORDER BY attname) || ')'
-    || CASE WHEN condeferrable THEN ' DEFERRABLE' ELSE '' END
-FROM pg_constraint
-JOIN pg_class ON pg_class.oid = conrelid
-JOIN pg_namespace ON pg_namespace.oid = relnamespace
-JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
-WHERE nspname = %(schema)s AND relname = %(table)s AND contype = 'p'
-GROUP BY condeferrable"""
-
-NO_KEY = "no PRIMARY KEY"
-TABLE_KINDS, VIEW_KINDS = frozenset("rp"), frozenset("v")
 UPGRADE = "Run `headrace warehouse upgrade`."
-
-Columns = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """A table or a view that is to be there."""
-
-    schema: str
-    name: str
-    kinds: frozenset[str]
-    columns: Columns
-    made_by: tuple[sql.SQL, ...]
-    key: str | None = None
-
-    @property
-    def place(self) -> dict[str, str]:
-        """Name it, as parameters of a statement."""
-        return {"schema": self.schema, "table": self.name}
-
-    @property
-    def of(self) -> str:
-        """Name it, for people."""
-        return f"{self.schema}.{self.name}"
 
 
 def prepare(connection: Connection, place: Warehouse, dataflow: Dataflow) -> None:
@@ -117,6 +59,7 @@ def prepare(connection: Connection, place: Warehouse, dataflow: Dataflow) -> Non
     outlets = place.outlets(dataflow)
     with translated(f"preparing the tables of {dataflow.name}"), connection.transaction():
         connection.execute(PREPARE_LOCK)
+        _require_encoding(connection, place)
         require_version(connection)
         ledger.create(connection)
         connection.execute(CREATE_LAYOUT, {"version": VERSION})
@@ -126,38 +69,19 @@ def prepare(connection: Connection, place: Warehouse, dataflow: Dataflow) -> Non
             connection.execute(sql.SQL(CREATE_SCHEMA).format(schema=sql.Identifier(schema)))
         # First the tables: a view over others than these could not be made.
         for kinds in (TABLE_KINDS, VIEW_KINDS):
-            wanted = [r for outlet in outlets for r in relations(outlet) if r.kinds is kinds]
+            wanted = [relation for relation in drift.of(outlets) if relation.kinds is kinds]
             _make(connection, wanted)
-            _refuse(dataflow, [line for each in wanted for line in _drift(connection, each)])
+            drift.refuse(place, dataflow, drift.find(connection, wanted))
 
 
 def require(connection: Connection, place: Warehouse, dataflow: Dataflow) -> None:
-    """Refuse a layout that is not as it is defined; change nothing."""
+    """Refuse a layout that is not all as it is defined; change nothing."""
+    wanted = drift.of(place.outlets(dataflow))
     with translated(f"checking the tables of {dataflow.name}"), connection.transaction():
+        _require_encoding(connection, place)
         require_version(connection)
-        _refuse(dataflow, drift(connection, place.outlets(dataflow)))
-
-
-def _refuse(dataflow: Dataflow, found: Collection[str]) -> None:
-    """Refuse what is not as the dataflow defines it, naming each column."""
-    if found:
-        raise Drift(
-            f"the warehouse's tables are not those of dataflow {dataflow.name}: "
-            + "; ".join(found),
-            hint="Change the outlet's definition, or ALTER the table in the warehouse, so that "
-            "both say the same; what is only missing, `headrace warehouse upgrade` adds. Nothing "
-            "was moved.",
-        )
-
-
-def drift(connection: Connection, outlets: Iterable[Outlet]) -> list[str]:
-    """Tell what is not as it is defined, each column by its name."""
-    return [
-        line
-        for outlet in outlets
-        for relation in relations(outlet)
-        for line in _drift(connection, relation)
-    ]
+        found = drift.find(connection, wanted) or drift.find_more(connection, wanted)
+        drift.refuse(place, dataflow, found)
 
 
 def upgrade(connection: Connection, place: Warehouse, dataflow: Dataflow) -> list[str]:
@@ -173,20 +97,6 @@ def upgrade(connection: Connection, place: Warehouse, dataflow: Dataflow) -> lis
         done += _add_indexes(connection, outlets)
     prepare(connection, place, dataflow)
     return done
-
-
-def relations(outlet: Outlet) -> tuple[Relation, Relation, Relation]:
-    """Describe the tables of an outlet, and the view over them."""
-    main, delta = tables.main(outlet), tables.delta(outlet)
-    of_main, of_delta = tables.created(main), tables.created(delta)
-    key = f"PRIMARY KEY ({', '.join(sorted(outlet.key))})" if outlet.key else NO_KEY
-    shown = {name: _type(main.c[name]) for name in outlet.columns.names}
-    live = Relation(outlet.dataflow, outlet.name, VIEW_KINDS, shown, (tables.view(outlet),))
-    return (
-        Relation(str(main.schema), main.name, TABLE_KINDS, _defined(main), of_main, key),
-        Relation(str(delta.schema), delta.name, TABLE_KINDS, _defined(delta), of_delta),
-        live,
-    )
 
 
 def version(connection: Connection) -> int | None:
@@ -209,45 +119,22 @@ def require_version(connection: Connection) -> None:
         )
 
 
-def _make(connection: Connection, wanted: Iterable[Relation]) -> None:
+def _require_encoding(connection: Connection, place: Warehouse) -> None:
+    """Refuse a database of another encoding: checksums are over the bytes of texts in UTF-8."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise Drift(
+            f"the database of the warehouse {place.name} is in {encoding}, and not in UTF8",
+            hint="Make another: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0.",
+        )
+
+
+def _make(connection: Connection, wanted: Sequence[Relation]) -> None:
+    there = drift.look(connection, wanted)
     for relation in wanted:
-        if _kind(connection, relation) is None:
+        if relation.name not in there:
             for statement in relation.made_by:
                 connection.execute(statement)
-
-
-def _kind(connection: Connection, relation: Relation) -> str | None:
-    row = connection.execute(RELATION, relation.place).fetchone()
-    return None if row is None else str(row[0])
-
-
-def _there(connection: Connection, relation: Relation) -> dict[str, str]:
-    """Describe the columns that a relation has."""
-    rows = connection.execute(COLUMNS, relation.place)
-    return {str(name): _described(str(type_), bool(required)) for name, type_, required in rows}
-
-
-def _drift(connection: Connection, relation: Relation) -> Iterator[str]:
-    kind = _kind(connection, relation)
-    if kind is None or kind not in relation.kinds:
-        what = "table" if relation.kinds is TABLE_KINDS else "view"
-        yield f"{relation.of} is not a {what} there"
-        return
-    ((is_unlogged,),) = connection.execute(UNLOGGED, relation.place).fetchall()
-    if is_unlogged:
-        yield f"{relation.of} is UNLOGGED, and a crash would empty it: ALTER TABLE ... SET LOGGED"
-    defined, there = relation.columns, _there(connection, relation)
-    for name in [*defined, *(name for name in there if name not in defined)]:
-        if defined.get(name) != there.get(name):
-            yield (
-                f"{relation.of}.{name} is defined as {defined.get(name, 'nothing')} "
-                f"and is {there.get(name, 'not there')}"
-            )
-    if relation.key is not None:
-        row = connection.execute(KEY, relation.place).fetchone()
-        key = str(row[0]) if row else NO_KEY
-        if key != relation.key:
-            yield f"{relation.of} is defined with {relation.key} and is there with {key}"
 
 
 def _bring_over(connection: Connection) -> list[str]:
@@ -268,8 +155,9 @@ def _move_tables(connection: Connection, outlets: Iterable[Outlet]) -> list[str]
     done = []
     for outlet in outlets:
         main, _, live = relations(outlet)
-        if _kind(connection, live) in TABLE_KINDS and _kind(connection, main) is None:
-            schema, table = sql.Identifier(main.schema), sql.Identifier(live.schema, live.name)
+        there = drift.look(connection, (main, live))
+        if main.name not in there and live.name in there and there[live.name].kind in TABLE_KINDS:
+            schema, table = sql.Identifier(main.name.schema), sql.Identifier(*live.name)
             connection.execute(sql.SQL(CREATE_SCHEMA).format(schema=schema))
             connection.execute(sql.SQL(MOVE_TABLE).format(table=table, schema=schema))
             done.append(f"{live.of} is {main.of} now; {live.of} becomes the view over it")
@@ -280,15 +168,16 @@ def _add_columns(connection: Connection, outlets: Iterable[Outlet]) -> list[str]
     done: list[str] = []
     for outlet in outlets:
         main, delta, live = relations(outlet)
+        there = drift.look(connection, relations(outlet))
         for relation, table in ((main, tables.main(outlet)), (delta, tables.delta(outlet))):
-            there = _there(connection, relation)
-            for name in relation.columns:
-                if there and name not in there:
+            for name in relation.columns if relation.name in there else ():
+                if name not in there[relation.name].columns:
                     connection.execute(tables.added(table, name))
                     done.append(f"{relation.of} has the column {name} now")
         # In the order of the columns that live shows: new ones come last. What it shows and is not
         # defined any more, PostgreSQL takes from no view, and the check will name it.
-        shown = [*_there(connection, live)] if _kind(connection, live) in VIEW_KINDS else []
+        view = there.get(live.name)
+        shown = [*view.columns] if view and view.kind in VIEW_KINDS else []
         if shown and live.columns.keys() > set(shown):
             connection.execute(tables.view(outlet, shown))
     return done
@@ -298,22 +187,10 @@ def _add_indexes(connection: Connection, outlets: Iterable[Outlet]) -> list[str]
     done = []
     for outlet in outlets:
         main, _, _ = relations(outlet)
-        for index in tables.indexes(tables.main(outlet)) if _kind(connection, main) else ():
-            name = tables.DIALECT.identifier_preparer.format_index(index).strip('"')
-            place = {"schema": main.schema, "table": name}
-            if connection.execute(RELATION, place).fetchone() is None:
+        there = drift.look(connection, [main]).get(main.name)
+        for index in tables.indexes(tables.main(outlet)) if there else ():
+            name = tables.index_name(index)
+            if there and name not in there.indexes:
                 connection.execute(tables.written(sa.schema.CreateIndex(index)))
                 done.append(f"{main.of} has the index {name} now")
     return done
-
-
-def _defined(table: sa.Table) -> dict[str, str]:
-    return {column.name: _described(_type(column), not column.nullable) for column in table.c}
-
-
-def _type(column: "sa.Column[object]") -> str:
-    return column.type.compile(dialect=tables.DIALECT).lower().replace(", ", ",")
-
-
-def _described(type_: str, required: bool) -> str:
-    return f"{type_} NOT NULL" if required else type_

@@ -14,7 +14,7 @@ from psycopg import IsolationLevel, sql
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
 from headrace.crash import CrashPoints, Point
-from migrations import ledger, tables
+from migrations import drift, ledger, tables
 from migrations.errors import translated
 from migrations.plan import Merge, Plan, StepMerged, Vacuum
 from migrations.progress import Progress
@@ -51,6 +51,7 @@ class Merging:
                 with self.progress.counting(), connection.transaction():
                     lock(connection, outlets)
                     connection.execute(MEMORY)
+                    drift.require(connection, self.warehouse, dataflow)
                     plan = decide(connection, dataflow, outlets)
                     runner.together(plan)
                     self.crash.reached(Point.MERGE_COMMIT_BEFORE)

@@ -2,6 +2,7 @@
 
     lock the warehouse's ledger row, at batch m
     open the core's snapshot, at batch c
+    look whether the tables are as they are defined
     make sure that the core has c on its disk
     COPY every outlet's rows of (m, c] into delta; both sides count them and sum them up
     move the ledger m -> c; commit             <- now the warehouse has them, durably
@@ -20,7 +21,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.origin import Origin
 from etl_procs.reader import Snapshot
 from headrace.crash import CrashPoints, Point
-from migrations import ledger, tables
+from migrations import drift, ledger, tables
 from migrations.errors import Gap, LedgerMismatch, NotFed, Unfilled, translated
 from migrations.plan import Confirm, Copy, Plan, Step
 from migrations.progress import Progress
@@ -78,6 +79,7 @@ class Push:
                         self.warehouse, dataflow, self.partition, arrived, runner.snapshot, through
                     )
                     if plan.together:
+                        drift.require(connection, self.warehouse, dataflow)
                         self.origin.make_durable()
                     runner.together(plan)
                 self.crash.reached(Point.PUSH_COMMIT_BEFORE)

@@ -19,7 +19,7 @@ from psycopg import IsolationLevel
 from etl_procs.dataflow import Dataflow
 from etl_procs.origin import Origin
 from headrace.crash import CrashPoints, Point
-from migrations import layout, ledger, merge, warehouse
+from migrations import drift, layout, ledger, merge, warehouse
 from migrations.errors import Away, Gap, LedgerMismatch, NotFed, translated
 from migrations.plan import Adopt, Plan, Refill, StepMerged
 from migrations.progress import Progress
@@ -53,6 +53,7 @@ class Rebuild:
                 for partition in range(dataflow.partitions):
                     ledger.lock(connection, dataflow.name, partition)
                 merge.lock(connection, self.warehouse.outlets(dataflow))
+                drift.require(connection, self.warehouse, dataflow)
                 # Not before: a push that still had the ledger would tell the core what it moved.
                 for origin in self.origins[: dataflow.partitions]:
                     origin.hold(dataflow.name, self.warehouse.name)

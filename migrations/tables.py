@@ -122,6 +122,11 @@ def indexes(table: sa.Table) -> list[sa.Index]:
     return sorted(table.indexes, key=lambda index: str(index.name))
 
 
+def index_name(index: sa.Index) -> str:
+    """Give the name that an index has there: PostgreSQL's have 63 bytes at most."""
+    return DIALECT.identifier_preparer.format_index(index).strip('"')
+
+
 def view(outlet: Outlet, shown: Sequence[str] = ()) -> sql.SQL:
     """Give the statement that makes live, or makes it anew; first come the columns `shown`."""
     names = [*shown, *(name for name in outlet.columns.names if name not in shown)]

@@ -341,7 +341,10 @@ def test_an_engine_whose_outlets_have_other_tables_is_refused_before_it_is_ready
     given = {"broker.bootstrap": "127.0.0.1:1", "warehouse.url": warehouse_url}
     flags = [f"--set={name}={value}" for name, value in given.items()]
     assert main(["engine", "--home", str(tmp_path), "--flow", str(EXAMPLE), *flags]) == Exit.CONFIG
-    assert "the warehouse's tables are not those of dataflow leaderboard" in capsys.readouterr().err
+    assert (
+        "the tables of the warehouse default are not those of dataflow leaderboard"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("key", ["broker.bootstrap", "warehouse.url"])

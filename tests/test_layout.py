@@ -2,6 +2,7 @@
 
 import pytest
 import shop
+from library import drop
 from shop import HERE
 
 from etl_procs.dataflow import Dataflow
@@ -116,7 +117,7 @@ def test_an_upgrade_leaves_a_column_that_is_gone_and_names_it(
     connection: warehouse.Connection,
 ) -> None:
     layout.prepare(connection, HERE, grown("id INTEGER NOT NULL, a TEXT"))
-    with pytest.raises(Drift, match=r"grown_main\.things\.a is defined as nothing and is text"):
+    with pytest.raises(Drift, match=r"grown_main\.things\.a is not declared and is text"):
         layout.upgrade(connection, HERE, grown("id INTEGER NOT NULL, b TEXT"))
 
 
@@ -164,3 +165,77 @@ def test_a_partition_whose_rows_a_crash_takes_is_drift(connection: warehouse.Con
         layout.prepare(connection, HERE, shop.flow)
     connection.execute("ALTER TABLE some_of_them SET LOGGED")
     layout.prepare(connection, HERE, shop.flow)
+
+
+DRIFTS = [
+    ("ALTER TABLE shop_delta.sales ADD extra json", "shop_delta.sales.extra is not declared"),
+    ("DROP VIEW shop.sales", "shop.sales is not a view there"),
+    ("ALTER TABLE shop_main.sales ADD extra json", "shop_main.sales.extra is not declared"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), DRIFTS)
+def test_each_push_and_each_merge_looks_at_the_tables_also_while_its_connection_lasts(
+    store: shop.Shop, connection: warehouse.Connection, change: str, said: str
+) -> None:
+    store.sell((1, 1.0, None))
+    store.push(connection)
+    connection.execute(change.encode())
+    store.sell((2, 1.0, None))
+    for move in (store.push, store.merge):
+        with pytest.raises(Drift, match=said) as caught:
+            move(connection)
+        assert "of the warehouse default" in caught.value.what
+    assert connection.execute("SELECT id FROM shop_delta.sales").fetchall() == [(1,)]
+    assert connection.execute("TABLE shop_main.sales").fetchall() == []
+
+
+def test_a_check_names_an_index_that_is_missing_and_pushes_go_on_without_it(
+    connection: warehouse.Connection,
+) -> None:
+    flow = grown("id INTEGER NOT NULL, a TEXT", key="id", indexes=["a"])
+    layout.prepare(connection, HERE, flow)
+    layout.require(connection, HERE, flow)
+    connection.execute("DROP INDEX grown_main.things__a")
+    with pytest.raises(Drift, match=r"grown_main\.things lacks the index things__a"):
+        layout.require(connection, HERE, flow)
+    layout.prepare(connection, HERE, flow)
+    assert layout.upgrade(connection, HERE, flow) == [
+        "grown_main.things has the index things__a now"
+    ]
+    layout.require(connection, HERE, flow)
+
+
+def test_a_check_names_what_whoever_moves_rows_may_not_do(
+    connection: warehouse.Connection,
+) -> None:
+    connection.execute("DROP ROLE IF EXISTS headrace_nobody")
+    connection.execute("CREATE ROLE headrace_nobody")
+    connection.execute("GRANT USAGE ON SCHEMA headrace, shop_main TO headrace_nobody")
+    connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA headrace TO headrace_nobody")
+    connection.execute("SET ROLE headrace_nobody")
+    with pytest.raises(Drift) as caught:
+        layout.require(connection, HERE, shop.flow)
+    connection.execute("RESET ROLE")
+    told = caught.value.what
+    assert "headrace_nobody may not read it, write it, vacuum or upgrade it" in told
+    assert "shop_delta.sales is " in told
+    assert "headrace_nobody may not use its schema, read it" in told
+    connection.execute("DROP OWNED BY headrace_nobody")
+    connection.execute("DROP ROLE headrace_nobody")
+
+
+def test_a_database_of_another_encoding_is_refused_when_it_is_prepared_and_when_it_is_checked(
+    postgres_url: str,
+) -> None:
+    with warehouse.connect(postgres_url, application="test") as server:
+        server.execute(
+            "CREATE DATABASE in_latin ENCODING 'LATIN1' LOCALE 'C' LOCALE_PROVIDER 'libc' "
+            "TEMPLATE template0"
+        )
+    url = postgres_url.rsplit("/", 1)[0] + "/in_latin"
+    with warehouse.connect(url, application="test") as connection:
+        for look in (layout.prepare, layout.require):
+            with pytest.raises(Drift, match="warehouse default is in LATIN1, and not in UTF8"):
+                look(connection, HERE, shop.flow)
+    drop(postgres_url, "in_latin")

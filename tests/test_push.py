@@ -246,11 +246,11 @@ def test_drift_is_refused_naming_each_column(connection: warehouse.Connection) -
     with pytest.raises(Drift) as caught:
         layout.prepare(connection, HERE, shop.flow)
     assert caught.value.what == (
-        "the warehouse's tables are not those of dataflow shop: "
+        "the tables of the warehouse default are not those of dataflow shop: "
         "shop_main.sales.id is defined as bigint NOT NULL and is bigint; "
         "shop_main.sales.price is defined as double precision and is real; "
         "shop_main.sales.note is defined as text and is not there; "
-        "shop_main.sales.extra is defined as nothing and is date; "
+        "shop_main.sales.extra is not declared and is date; "
         "shop_delta.sales._partition is defined as integer NOT NULL and is not there"
     )
 
