@@ -60,7 +60,7 @@ class Figures:
         up = bool(living) and None not in living
         metrics = [_gauge("up", "Whether an engine runs and measures.", [({}, up)])]
         pushers = [
-            ({"warehouse": name}, pusher.state is not State.ENDED)
+            ({"warehouse": name}, pusher.state is not State.STOPPED)
             for name, pusher in self._pushers().items()
         ]
         metrics += [_gauge("pusher_up", "Whether it pushes, or waits for a warehouse.", pushers)]

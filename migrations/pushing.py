@@ -21,8 +21,11 @@ class State(StrEnum):
     PUSHES = "pushes"
     WAITS = "waits"
     """For what passes by itself."""
-    ENDED = "has ended"
-    """Until somebody has mended what is wrong, and the engine starts anew."""
+    STOPPED = "has stopped"
+    """Until somebody has mended what is wrong: it looks now and then."""
+
+
+NOT_YET = "it has not connected yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,24 @@ class Pushing:
     what: str = ""
     hint: str = ""
 
+    @property
+    def is_trouble(self) -> bool:
+        """Whether something keeps rows from the warehouse."""
+        return self.state is not State.PUSHES and self.what != NOT_YET
 
-def ended_by(error: Exception, since: str) -> Pushing:
-    """Say that a pusher has ended, and what is to be done."""
+    def lines(self, warehouse: str) -> list[str]:
+        """Say it to people, if it is more than that it pushes."""
+        if not self.what:
+            return []
+        return [f"the pusher to {warehouse} {self.state}: {self.what}", f"  {self.hint}"]
+
+
+def stopped_by(error: Exception, since: str) -> Pushing:
+    """Say that a pusher has stopped, and what is to be done."""
     what, hint = f"a bug: {error!r}", "The engine's log tells more: `headrace logs engine`."
     if isinstance(error, HeadraceError):
         what, hint = error.what, error.hint
-    return Pushing(State.ENDED, since, what, f"{hint} Then restart the engine.")
+    return Pushing(State.STOPPED, since, what, f"{hint} Then it goes on by itself.")
 
 
 class Board:

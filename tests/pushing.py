@@ -1,6 +1,6 @@
 """Pushing in a thread, as the engine does to each warehouse."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from etl_procs.dataflow import Dataflow
@@ -16,20 +16,14 @@ def pushing(
     push: Push,
     place: Warehouse,
     others: Sequence[Warehouse] = (),
-    failed: Callable[[Exception], None] | None = None,
 ) -> Iterator[Pusher]:
-    """Push a dataflow to a place until the block ends; unless `failed` takes it, nothing may fail.
-
-    The others may have what it lacks.
-    """
-    failures: list[Exception] = []
+    """Push a dataflow to a place until the block ends. The others may have what it lacks."""
     pusher = Pusher(
         place,
         [push],
         [flow],
         limits=Limits(0.001, rows=10**6, size=10**9),
         clock=SystemClock(),
-        on_failure=failed or failures.append,
         others=others,
     )
     pusher.start()
@@ -37,4 +31,3 @@ def pushing(
         yield pusher
     finally:
         assert pusher.stop(60)
-    assert not failures

@@ -29,9 +29,6 @@ def counts(connection: Connection, query: str, wanted: int) -> Callable[[], bool
 def test_so_many_rows_or_bytes_are_sent_before_their_time(
     store: shop.Shop, connection: Connection, warehouse_url: str, limits: Limits
 ) -> None:
-    def failed(error: Exception) -> None:
-        raise error
-
     with closing(Origin(store.path, config.Core(), CrashPoints())) as origin:
         push = Push(0, shop.HERE, origin, CrashPoints(), 10)
         pusher = Pusher(
@@ -40,7 +37,6 @@ def test_so_many_rows_or_bytes_are_sent_before_their_time(
             [shop.flow],
             limits=limits,
             clock=SystemClock(),
-            on_failure=failed,
         )
         store.sell((1, 1.0, None))
         pusher.start()

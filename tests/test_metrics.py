@@ -309,7 +309,7 @@ def test_a_pusher_that_has_ended_is_told_while_its_engine_lives(made: Till, engi
     board = board_of(made)
     board.write({"default": PUSHES, "reports": Pushing(State.WAITS, "", "away", "Wait.")})
     assert (told(made)["pusher_up", here], told(made)["pusher_up", away]) == (1, 1)
-    board.write({"default": PUSHES, "reports": Pushing(State.ENDED, "", "drift", "Mend it.")})
+    board.write({"default": PUSHES, "reports": Pushing(State.STOPPED, "", "drift", "Mend it.")})
     assert (told(made)["pusher_up", here], told(made)["pusher_up", away]) == (1, 0)
     Board(Home(made.home).pushers, os.getpid() + 1).write({"default": PUSHES})
     assert ("pusher_up", here) not in told(made)

@@ -25,21 +25,24 @@ from etl_procs.origin import Origin
 from etl_procs.rules import by_punctuation
 from headrace import config
 from headrace.cli import figures, main
+from headrace.cli.status import SupervisorView, View
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
 from headrace.errors import Exit
 from headrace.local import lock
 from headrace.local.home import Home
+from headrace.local.state import State as Stack
+from migrations import pusher
 from migrations.push import Push
 from migrations.pusher import Limits, Pusher
-from migrations.pushing import Board, Pushing, State, ended_by, read
+from migrations.pushing import NOT_YET, Board, Pushing, State, read, stopped_by
 from migrations.warehouse import DEFAULT, Connection, Warehouse
 
 FLOW = ["--flow", shop.__file__]
 AWAY = "postgresql://postgres@127.0.0.1:1/postgres"
 
 
-def test_a_pusher_tells_that_it_waits_that_it_pushes_and_why_it_has_ended(
+def test_a_pusher_tells_that_it_waits_that_it_pushes_and_why_it_has_stopped(
     store: shop.Shop, connection: Connection, warehouse_url: str
 ) -> None:
     away = Watched(store, AWAY).pusher
@@ -56,22 +59,45 @@ def test_a_pusher_tells_that_it_waits_that_it_pushes_and_why_it_has_ended(
     connection.execute("UPDATE headrace.ledger SET core = %(core)s, batch = 1", {"core": uuid4()})
     store.sell((1, 1.0, None))
     watched.pusher.notify()
-    assert watched.failed.wait(30)
-    told = watched.pusher.pushing
-    assert told.state is State.ENDED
+    told = watched.until_stopped()
     assert "is fed by the core" in told.what
     assert "Push from the data folder that fed it before" in told.hint
-    assert told.hint.endswith("Then restart the engine.")
+    assert told.hint.endswith("Then it goes on by itself.")
+    assert watched.pusher.stop(30)
+
+
+def test_a_pusher_goes_on_by_itself_when_what_stopped_it_is_mended(
+    store: shop.Shop,
+    connection: Connection,
+    warehouse_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(pusher, "LOOK_AGAIN_S", 0.05)
+    store.sell((1, 1.0, None))
+    connection.execute("ALTER TABLE shop_delta.sales ADD CHECK (id <> 1)")
+    watched = Watched(store, warehouse_url)
+    watched.pusher.start()
+    told = watched.until_stopped()
+    looks = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'headrace pusher'"
+    until(lambda: connection.execute(looks).fetchall() == [(1,)], 30, lambda: "it does not look")
+    assert watched.pusher.pushing == told
+    connection.execute("ALTER TABLE shop_delta.sales DROP CONSTRAINT sales_id_check")
+    rows = "SELECT id FROM shop.sales"
+    until(lambda: connection.execute(rows).fetchall() == [(1,)], 30, lambda: "it does not go on")
+    until(lambda: watched.pusher.pushing.state is State.PUSHES, 30, lambda: "it does not say so")
+    assert watched.pusher.stop(30)
+    assert caplog.text.count("pushing to default stops") == 1
 
 
 def test_what_nobody_foresaw_is_told_with_the_log() -> None:
-    told = ended_by(KeyError("x"), "now")
+    told = stopped_by(KeyError("x"), "now")
     assert told.what == "a bug: KeyError('x')"
     assert "headrace logs engine" in told.hint
 
 
 def test_only_the_engine_that_runs_is_believed(tmp_path: Path) -> None:
-    path, told = tmp_path / "pushers.json", {"a": Pushing(State.ENDED, "now", "what", "hint")}
+    path, told = tmp_path / "pushers.json", {"a": Pushing(State.STOPPED, "now", "what", "hint")}
     assert read(path, 7) == {}
     Board(path, 7).write(told)
     assert read(path, 7) == told
@@ -102,11 +128,13 @@ def test_the_status_and_the_api_tell_it(
     held = lock.take(home.writer_lock)
     assert held is not None
     lock.sign_for(held, os.getpid())
-    ended = Pushing(State.ENDED, "2026-01-01", "its tables differ", "Mend them.")
+    ended = Pushing(State.STOPPED, "2026-01-01", "its tables differ", "Mend them.")
     Board(home.pushers, os.getpid()).write({"default": ended})
     assert main(asked) == Exit.OK
     said = capsys.readouterr().out
-    assert "the pusher to default has ended: its tables differ\n  Mend them.\n" in said
+    assert "the pusher to default has stopped: its tables differ\n  Mend them.\n" in said
+    assert main(["status", "--home", str(store.home), *FLOW]) == Exit.NOT_RUNNING
+    assert "the pusher to default has stopped: its tables differ\n" in capsys.readouterr().out
     place = Warehouse(DEFAULT, warehouse_url)
     moved = jobs_on(store, place)
     places = replace(moved.places, pushers=lambda: figures.pushing(store.home))
@@ -117,6 +145,25 @@ def test_the_status_and_the_api_tell_it(
     assert told["pusher"].keys() == PusherOut.model_fields.keys()
     moved.jobs.close()
     os.close(held)
+
+
+@pytest.mark.parametrize(
+    ("pushing", "is_ready"),
+    [
+        (Pushing(State.PUSHES, ""), True),
+        (Pushing(State.WAITS, "", NOT_YET), True),
+        (Pushing(State.WAITS, "", "a server is away", "Start it."), False),
+        (Pushing(State.STOPPED, "", "its tables differ", "Mend them."), False),
+    ],
+)
+def test_a_stack_of_which_a_warehouse_is_not_fed_is_not_ready(
+    tmp_path: Path, pushing: Pushing, is_ready: bool
+) -> None:
+    supervisor = SupervisorView(Stack.READY)
+    view = View(supervisor, {}, tmp_path, pushers={"default": pushing})
+    assert view.is_ready is is_ready
+    told = [line for line in view.lines() if "the pusher to default" in line]
+    assert bool(told) is not is_ready
 
 
 def test_an_engine_tells_of_the_warehouse_that_must_be_mended_while_it_feeds_the_other(
@@ -135,7 +182,7 @@ def test_an_engine_tells_of_the_warehouse_that_must_be_mended_while_it_feeds_the
         return [found["pusher"] for found in json.loads(capsys.readouterr().out)]
 
     with engine.engine(warehouses__mended__url=warehouse_url):
-        wanted = ["pushes", "has ended"]
+        wanted = ["pushes", "has stopped"]
         until(lambda: states(pushers()) == wanted, START_S, lambda: str(pushers()))
         _, ended = pushers()
         assert ended
@@ -172,7 +219,6 @@ def test_a_table_that_is_new_waits_for_a_warehouse_that_is_away_and_other_datafl
         [shop.flow, other],
         limits=Limits(0.01, 10**6, 10**9),
         clock=SystemClock(),
-        on_failure=print,
         others=[here, gone],
     )
     pusher.start()

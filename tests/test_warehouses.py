@@ -1,8 +1,7 @@
 """Several warehouses: what each takes, what the core keeps for them, and how one comes back."""
 
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from headrace.crash import CrashPoints
 from migrations.errors import Gap
 from migrations.push import Push
 from migrations.pusher import Pusher
+from migrations.pushing import State
 from migrations.warehouse import Warehouse
 
 GONE = Warehouse("gone", "postgresql://postgres@127.0.0.1:1/postgres")
@@ -28,15 +28,11 @@ MB = 2**20
 
 
 @contextmanager
-def pushed_to(
-    library: Library, place: Warehouse, failed: Callable[[Exception], None] | None = None
-) -> Iterator[Pusher]:
+def pushed_to(library: Library, place: Warehouse) -> Iterator[Pusher]:
     """Push to a warehouse as the engine does, until the block ends."""
     with (
         closing(library.an_origin()) as origin,
-        pushing(
-            FLOW, Push(0, place, origin, CrashPoints(), 3), place, library.places, failed
-        ) as it,
+        pushing(FLOW, Push(0, place, origin, CrashPoints(), 3), place, library.places) as it,
     ):
         yield it
 
@@ -116,17 +112,13 @@ def test_a_warehouse_that_is_away_stops_only_itself_and_the_core_keeps_what_it_l
 ) -> None:
     first, second = library.places
     library.feeds(first, GONE)
-    failed = threading.Event()
-    with (
-        pushed_to(library, first) as pusher,
-        pushed_to(library, GONE, lambda _: failed.set()) as away,
-    ):
+    with pushed_to(library, first) as pusher, pushed_to(library, GONE) as away:
         for _ in range(5):
             library.write()
             pusher.notify()
             away.notify()
         until_arrived(library, first)
-        assert not failed.is_set()
+        assert away.pushing.state is State.WAITS
     assert library.check(first)[0] == 5
     assert (library.forgotten(), library.confirmed()) == (0, {"first": 5, "gone": 0})
     back = Warehouse(GONE.name, second.url)
@@ -286,12 +278,9 @@ def test_a_warehouse_that_is_restored_to_older_than_what_is_kept_is_refused_ever
     library.push_to(first)
     library.push_to(second)
     restored(library, postgres_url, first, backup)
-    failures: list[Exception] = []
-    with pushed_to(library, first, failures.append):
-        until(lambda: bool(failures), 60, lambda: "it is not refused")
-    (failure,) = failures
-    assert isinstance(failure, Gap)
-    assert "gone back to an older state" in failure.what
+    with pushed_to(library, first) as pusher:
+        until(lambda: pusher.pushing.state is State.STOPPED, 60, lambda: "it is not refused")
+        assert "gone back to an older state" in pusher.pushing.what
     with pytest.raises(Gap, match=r"through batch 2, and the core has forgotten .* batch 4"):
         library.push_to(first)
     island = island_over(first.url, library.reader, FLOW)

@@ -62,8 +62,6 @@ class Engine:
         )
         self._pushers: list[Pusher] = []
         self._board = Board(home.pushers, os.getpid())
-        self._lost: set[str] = set()
-        """The warehouses to which nothing is pushed any more: something is wrong there."""
         self._unsaid: dict[str, Committed] = {}
         self._unsaid_lock = threading.Lock()
         self._done = threading.Event()
@@ -122,6 +120,7 @@ class Engine:
                         target=self._watch, args=[batcher], name="watch batcher", daemon=True
                     ).start()
             ending.callback(self._partitions.ask_to_stop)  # first: a batcher may wait for room
+            self._tell_of_pushers()
             when_ready()
             log.info("ready")
             while not self._done.wait(LOOK_EVERY_S):
@@ -172,7 +171,6 @@ class Engine:
             list(self._dataflows.values()),
             limits=Limits(config.push.every_ms / 1000, config.push.rows, config.push.mb * MB),
             clock=self._clock,
-            on_failure=partial(self._pushing_failed, place),
             others=places,
         )
 
@@ -183,12 +181,6 @@ class Engine:
             every_s=self._config.merge.every_s,
             crash=CrashPoints(self._config.testing.crash_at),
         )
-
-    def _pushing_failed(self, place: Warehouse, error: Exception) -> None:
-        """End the engine, unless there is another warehouse to which it goes on to push."""
-        self._lost.add(place.name)
-        if len(self._lost) == len(self._pushers):
-            self.fail(error)
 
     def _tell_of_pushers(self) -> None:
         self._board.write({pusher.name: pusher.pushing for pusher in self._pushers})

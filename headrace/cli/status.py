@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +22,7 @@ from headrace.local.state import PartState, StackState, State
 
 if TYPE_CHECKING:
     from headrace.cli.figures import CoreView
+    from migrations.pushing import Pushing
 
 LAG_UNITS = {parts.ENGINE: "records", parts.POSTGRES: "rows"}
 HEADER = ("part", "state", "pid", "address", "lag", "age", "restarts")
@@ -58,11 +59,14 @@ class View:
     home: Path
     cores: "tuple[CoreView, ...]" = ()
     """What each partition's core holds and measures; none before there is one."""
+    pushers: "Mapping[str, Pushing]" = field(default_factory=dict)
+    """What the engine's do, by warehouse."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether all is ready."""
-        return self.supervisor.state is State.READY
+        """Whether all is ready, and each warehouse is fed."""
+        is_fed = not any(pusher.is_trouble for pusher in self.pushers.values())
+        return self.supervisor.state is State.READY and is_fed
 
     def json(self) -> str:
         """Write it as JSON."""
@@ -77,6 +81,8 @@ class View:
         first = ("supervisor", own.state, own.pid or "-", "-", "-", _age(own.age_s), "-")
         rows = [first, *(_row(name, part) for name, part in self.parts.items())]
         why = ["", own.why] if own.why else []
+        for name, pusher in self.pushers.items():
+            why += ["", *pusher.lines(name)] if pusher.is_trouble else []
         cores = ["", *_figures().lines(self.cores)] if self.cores else []
         return [*laid_out(HEADER, rows), *cores, "", f"data folder: {self.home}", *why]
 
@@ -93,7 +99,10 @@ def look(config: Config, clock: Clock) -> View:
     home = Home(config.home)
     running = state.running(home)
     view = _gone(home) if running is None else _living(config, home, running, clock.now())
-    return replace(view, cores=tuple(_figures().look(home, clock.now())))
+    figures = _figures()
+    return replace(
+        view, cores=tuple(figures.look(home, clock.now())), pushers=figures.pushing(config.home)
+    )
 
 
 def _figures() -> ModuleType:

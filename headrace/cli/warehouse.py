@@ -96,9 +96,8 @@ def _status(context: Context, flows: "list[Dataflow]") -> int:
     ]
     print("\n".join(laid_out(HEAD, rows, right=[4, 5, 6, 7])))
     for each in found:
-        if each.pusher and each.pusher.what:
-            print(f"the pusher to {each.name} {each.pusher.state}: {each.pusher.what}")
-            print(f"  {each.pusher.hint}")
+        for line in each.pusher.lines(each.name) if each.pusher else ():
+            print(line)
     return Exit.OK
 
 
