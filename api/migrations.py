@@ -13,7 +13,7 @@ from api.guard import KEYED
 from api.line import Line
 from api.problem import JSON, problems
 from api.values import dump
-from migrations import pushing
+from migrations import ids, pushing
 from migrations.jobs import Jobs
 from migrations.places import Places
 from migrations.registry import Asked, Idle, Kind, Migration, Registry, State
@@ -26,8 +26,9 @@ LIST_MAX = 1_000
 Id = Annotated[
     str,
     Path(
-        pattern=r"^[A-Za-z0-9._:+~-]{1,200}$",
-        description="The id, which the caller chooses: letters, digits and . _ : + ~ -",
+        pattern=ids.PATTERN,
+        max_length=ids.LENGTH_MAX,
+        description=f"The id, which the caller chooses: {ids.RULE}.",
     ),
 ]
 
@@ -35,7 +36,7 @@ Id = Annotated[
 class IdleIn(BaseModel):
     """When the warehouse is idle, and until when that is waited for."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     query_s_max: float = Field(
         60.0, ge=0, allow_inf_nan=False, description="No query there has run for longer."
@@ -93,7 +94,9 @@ class MigrationOut(BaseModel):
     reached: dict[str, int] = Field(
         description="The batch of each dataflow, or of each of its partitions, that it reached."
     )
-    findings: list[str] = Field(description="Of an audit: what is wrong.")
+    findings: list[str] = Field(
+        description="Of an audit that failed: what is wrong; else what is to be known."
+    )
     error: ErrorOut | None
     created_at: str
     started_at: str | None

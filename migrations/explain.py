@@ -35,7 +35,8 @@ def explained(stage: Stage) -> str:
     match stage:
         case Copy(outlet, partition, after, through, rows, size):
             batches = f"batches {after + 1} to {through} of partition {partition}"
-            return f"copy {rows:,} rows ({_sized(size)}) of {batches} into {_delta(outlet)}"
+            what = f"{counted(rows, 'row')} ({_sized(size)})"
+            return f"copy {what} of {batches} into {_delta(outlet)}"
         case Step((dataflow, partition), arrived, through, _):
             return f"step the ledger of {dataflow}[{partition}] from {arrived.batch} to {through}"
         case Confirm((dataflow, partition), _, through):
@@ -54,6 +55,11 @@ def explained(stage: Stage) -> str:
             return f"replace {_main(outlet)} by what the other warehouse has"
         case Adopt((dataflow, partition), arrived):
             return f"say in the ledger that {dataflow}[{partition}] is at batch {arrived.batch}"
+
+
+def counted(number: int, what: str) -> str:
+    """Write how many there are of something."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _sized(size: float) -> str:

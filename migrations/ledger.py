@@ -6,7 +6,7 @@ merge takes long, and arrivals do not wait for it.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, LiteralString
 from uuid import UUID
 
@@ -105,9 +105,17 @@ class Tally:
 
     rows: int = 0
     checksum: int = 0
+    is_of_main: bool = True
+    """Without a key, the checksum is that of main and delta, in all. A Headrace before this one had
+    summed up delta's own columns as well.
+    """
 
     def __add__(self, other: "Tally") -> "Tally":
-        return Tally(self.rows + other.rows, (self.checksum + other.checksum) % 2**64)
+        return Tally(
+            self.rows + other.rows,
+            (self.checksum + other.checksum) % 2**64,
+            self.is_of_main and other.is_of_main,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +233,13 @@ def _of(place: Place) -> dict[str, Any]:
 
 
 def _migrated(core: UUID | None, batch: int, rows: int, tables: Any, moved_at: Any) -> Migrated:
-    tallies = {name: Tally(*tally) for name, tally in tables.items()}
+    tallies = {name: _tally(*tally) for name, tally in tables.items()}
     return Migrated(core, batch, rows, tallies, moved_at)
 
 
 def _document(tables: Mapping[str, Tally]) -> Jsonb:
-    return Jsonb({name: [tally.rows, tally.checksum] for name, tally in tables.items()})
+    return Jsonb({name: astuple(tally) for name, tally in tables.items()})
+
+
+def _tally(rows: int, checksum: int, is_of_main: bool | None = None) -> Tally:
+    return Tally(rows, checksum, rows == 0 if is_of_main is None else is_of_main)

@@ -15,6 +15,10 @@ WHERE state = 'active' AND backend_type = 'client backend' AND pid <> pg_backend
     AND application_name NOT LIKE 'headrace%'"""
 
 
+BLIND: LiteralString = """\
+SELECT current_user WHERE NOT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"""
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """How many sessions of others are at work, and for how long the longest."""
@@ -29,6 +33,15 @@ class Load:
         if self.active > idle.active_max:
             return f"{self.active} sessions are at work there"
         return ""
+
+
+def blind(connection: Connection) -> list[str]:
+    """Tell that the load cannot be seen, if it cannot."""
+    return [
+        f"the sessions of others were not waited for: {user} may not see them (GRANT "
+        f"pg_read_all_stats TO {user})"
+        for (user,) in connection.execute(BLIND)
+    ]
 
 
 def measure(connection: Connection) -> Load:

@@ -131,7 +131,7 @@ class Runner:
         assert self.snapshot is not None
         outlet = stage.outlet
         batches = staged.Range(self.snapshot, stage.partition, stage.after, stage.through)
-        operations, sent = _Counted(), _Summed()
+        operations, sent = _Counted(), _Summed(tables.summed(outlet).names)
         rows = sent.passing(
             staged.carried(outlet, operations.passing(staged.read(outlet, batches)))
         )
@@ -158,7 +158,7 @@ class Runner:
     def _arrived(self, stage: Copy, sent: int, first: str) -> Tally:
         """Count and sum up what a range of batches has in delta now."""
         of = {"partition": stage.partition, "after": stage.after, "through": stage.through}
-        total = checksum.expression(tables.arrow(stage.outlet))
+        total = checksum.expression(tables.summed(stage.outlet))
         found = Tally()
         for statement in (ARRIVED + BEHIND, ARRIVED + BEFORE):
             query = _of(stage.outlet, statement, sum=total)
@@ -197,7 +197,6 @@ class Runner:
             for part in reading:
                 writing.write(part)
                 size += len(part)
-        self.progress.moved(taking.rowcount, size)
         total = checksum.expression(outlet.columns.arrow)
         live = sql.Identifier(outlet.dataflow, outlet.name)
         main = tables.identifier(tables.main(outlet))
@@ -205,6 +204,8 @@ class Runner:
             connection.execute(sql.SQL(SUMMED).format(sum=total, table=table)).fetchall()
             for connection, table in ((self.source, live), (self.connection, main))
         )
+        ((rows, _),) = here
+        self.progress.moved(_tally(rows, 0).rows, size)
         if there != here:
             raise NotAlike(
                 f"{outlet.full_name} was copied, and is not what it is in the other warehouse",
@@ -227,14 +228,15 @@ class _Counted:
 
 
 class _Summed:
-    """Counts rows that pass, and sums them up."""
+    """Counts rows that pass, and sums some of their columns up."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
         self.tally = Tally()
 
     def passing(self, found: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for table in found:
-            self.tally += Tally(table.num_rows, checksum.of(table))
+            self.tally += Tally(table.num_rows, checksum.of(table.select(self._names)))
             yield table
 
 

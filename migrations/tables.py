@@ -82,6 +82,16 @@ def arrow(outlet: Outlet) -> pa.Schema:
     return pa.schema([of_batch, pa.field(PARTITION, pa.int32(), nullable=False), *others])
 
 
+@cache
+def summed(outlet: Outlet) -> pa.Schema:
+    """Give the columns that a checksum of delta's rows is of.
+
+    Without a key these are main's: there and in delta are, in all, the rows that have arrived.
+    """
+    copied = arrow(outlet)
+    return copied if outlet.key else pa.schema([copied.field(n) for n in outlet.columns.names])
+
+
 def live(outlet: Outlet, names: Sequence[str]) -> sa.SelectBase:
     """Select what live shows."""
     of_main, of_delta = main(outlet).alias("main"), delta(outlet).alias("delta")

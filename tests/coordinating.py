@@ -23,7 +23,8 @@ from headrace.crash import CrashPoints, Point
 from headrace.errors import HeadraceError
 from migrations import layout, rebuild, warehouse
 from migrations.errors import Gap
-from migrations.jobs import Jobs, Place
+from migrations.job import Place
+from migrations.jobs import Jobs
 from migrations.merge import Merging
 from migrations.push import Push
 from migrations.rebuild import Rebuild

@@ -10,7 +10,8 @@ from shop import island_over
 from api.migrations import Moved
 from headrace import config
 from headrace.clock import SystemClock
-from migrations.jobs import Jobs, Place
+from migrations.job import Place
+from migrations.jobs import Jobs
 from migrations.places import Places
 from migrations.registry import Registry
 from migrations.warehouse import DEFAULT, Warehouse

@@ -15,7 +15,7 @@ from waiting import until
 from wire import Wire
 
 from api.migrations import Moved
-from migrations import jobs, ledger, load, warehouse
+from migrations import job, ledger, load, warehouse
 from migrations.errors import Away
 from migrations.registry import Asked, Idle, Kind, Migration, Outcome, State
 from migrations.warehouse import DEFAULT, Connection, Warehouse
@@ -161,14 +161,14 @@ def test_the_time_in_which_a_migration_waited_until_a_warehouse_was_idle_does_no
     store: shop.Shop, connection: Connection, warehouse_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load.Load, "holds_back", lambda *_: "busy")
-    attempt, attempts = jobs.Job._attempt, iter([Away("gone for a moment", hint="")])
+    attempt, attempts = job.Job._attempt, iter([Away("gone for a moment", hint="")])
 
-    def fails_once(job: jobs.Job) -> object:
+    def fails_once(one: job.Job) -> object:
         for error in attempts:
             raise error
-        return attempt(job)
+        return attempt(one)
 
-    monkeypatch.setattr(jobs.Job, "_attempt", fails_once)
+    monkeypatch.setattr(job.Job, "_attempt", fails_once)
     store.sell((1, 1.0, "a"))
     with running(store, warehouse_url, give_up_s=1.0) as moved:
         moved.jobs.put("x", Asked(Kind.PULL, DEFAULT, idle=Idle(60.0, 4, 1.5)))

@@ -17,7 +17,8 @@ from headrace import config
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints, Point
 from migrations import audit, layout, ledger, warehouse
-from migrations.jobs import Jobs, Place
+from migrations.job import Place
+from migrations.jobs import Jobs
 from migrations.merge import Merging
 from migrations.push import Push
 from migrations.rebuild import Rebuild

@@ -11,9 +11,10 @@ from wire import Wire
 
 from headrace import config
 from headrace.clock import SystemClock
-from migrations import jobs
+from migrations import job
 from migrations.errors import Away
-from migrations.jobs import Jobs, Place
+from migrations.job import Place
+from migrations.jobs import Jobs
 from migrations.registry import Asked, Kind, Registry, State
 from migrations.warehouse import Warehouse
 
@@ -126,7 +127,7 @@ def ask(at: Jobs, registry: Registry, id_: str, asked: Asked) -> bool:
 def test_a_migration_that_is_cut_off_at_any_step_goes_on_and_is_done_once(
     library: Library, kind: Kind, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "BACKOFF_S_MIN", 0.01)
+    monkeypatch.setattr(job, "BACKOFF_S_MIN", 0.01)
     first, second = library.places
     registry = Registry(library.home / "migrations.db", SystemClock())
     with Wire(first.url).open() as wire:

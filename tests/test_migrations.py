@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import shop
+from library import Library
 from moving import api_over, jobs_on
 from serving import Client, assert_problem
 from waiting import until
@@ -110,10 +111,64 @@ def test_an_audit_names_what_is_wrong(
         found = ended(client, "look")
     assert (found["state"], found["error"]["code"]) == ("failed", "AuditFailed")
     assert found["findings"] == [
-        "shop.sales has 1 rows, and 2 have arrived",
-        "shop.refunds: 1 rows of delta are of batches that have not arrived, or are merged",
-        "shop.refunds has 1 rows, and 0 have arrived",
+        "shop.sales has 1 row, and 2 have arrived",
+        "shop.refunds: 1 row of delta are of batches that have not arrived, or are merged",
+        "shop.refunds has 1 row, and 0 have arrived",
     ]
+
+
+@pytest.mark.parametrize("schema", ["shop_delta", "shop_main"])
+def test_an_audit_sees_a_row_that_was_replaced_by_hand_before_or_after_a_merge(
+    store: shop.Shop, connection: Connection, schema: str
+) -> None:
+    store.sell_all([[(1, 1.0, "a"), (2, -1.0, None)], [(3, 1.0, "c")]])
+    store.push(connection, batches_max=1)
+    store.push(connection)
+    if schema == "shop_main":
+        store.merge(connection)
+
+    def found() -> list[str]:
+        with store.reader.snapshot() as snapshot:
+            return audit.findings(connection, shop.HERE, shop.flow, [snapshot])
+
+    assert found() == []
+    connection.execute(f"UPDATE {schema}.sales SET price = 7 WHERE id = 3".encode())
+    assert found() == ["shop.sales has 3 rows, and these are not those that have arrived"]
+    for of in ("sales", "refunds"):  # as a Headrace before this one would have written it
+        old = f"UPDATE headrace.ledger SET tables = jsonb_set(tables, '{{{of}}}', '[3, 7]')"
+        connection.execute(old.encode())
+    connection.execute("UPDATE headrace.ledger SET rows = 6")
+    assert found() == ["shop.refunds has 1 row, and 3 have arrived"]
+
+
+def test_an_audit_says_which_tables_it_cannot_see_all_of(library: Library) -> None:
+    (place, _), flow = library.places, library.flows[0]
+    assert audit.blind(place, flow) == [
+        "not looked at: whether somebody has changed rows of "
+        + ", ".join(outlet.full_name for outlet in flow.outlets.values() if outlet.key)
+        + " by hand"
+    ]
+    assert audit.blind(shop.HERE, shop.flow) == []
+
+
+def test_a_role_that_cannot_see_what_others_do_is_told_of(
+    store: shop.Shop, connection: Connection, warehouse_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load.blind(connection) == []
+    with connection.transaction(force_rollback=True):
+        connection.execute("CREATE ROLE headrace_blind")
+        connection.execute("SET LOCAL ROLE headrace_blind")
+        (told,) = load.blind(connection)
+    assert told == (
+        "the sessions of others were not waited for: headrace_blind may not see them "
+        "(GRANT pg_read_all_stats TO headrace_blind)"
+    )
+    monkeypatch.setattr(load, "blind", lambda _: [told])
+    with api_over(store, warehouse_url) as client:
+        store.sell((1, 1.0, None))
+        put(client, "x", kind="pull", idle={"deadline_s": 5})
+        found = ended(client, "x")
+        assert (found["state"], found["findings"]) == ("succeeded", [told])
 
 
 def test_a_push_amid_an_audit_is_no_finding(

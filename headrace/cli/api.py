@@ -32,6 +32,7 @@ def run_api(context: Context) -> int:
             "parts together.",
         )
     key = key_of(config)
+    Home(config.home).create()
     # Here, because every other command would pay for importing FastAPI and sqlglot.
     import uvicorn
 
@@ -47,7 +48,8 @@ def run_api(context: Context) -> int:
     from etl_procs.core import core_path
     from headrace.cli import figures
     from ingest.posting import Posting
-    from migrations.jobs import Jobs, Place
+    from migrations.job import Place
+    from migrations.jobs import Jobs
     from migrations.places import Places
     from migrations.registry import Registry
     from migrations.warehouse import warehouses
