@@ -16,6 +16,7 @@ import till
 from serving import KEY, Client
 
 from headrace.errors import Exit
+from headrace.local.home import MARKER
 from migrations import warehouse
 
 HERE = Path(__file__).parent  # the commands run here: the flow imports its neighbours
@@ -36,7 +37,8 @@ def headrace(*arguments: str, home: Path, **environment: str) -> subprocess.Comp
 
 @contextmanager
 def api_process(home: Path, url: str, flow: Path = HERE / "shop.py") -> Iterator[int]:
-    """Run `headrace api` and give its port."""
+    """Run `headrace api` on a data folder, and give its port."""
+    (home / MARKER).touch()
     started = subprocess.Popen(
         [sys.executable, "-m", "headrace.cli", "api", "--home", str(home), "--flow", str(flow)],
         cwd=HERE,
@@ -140,3 +142,4 @@ def test_the_api_does_not_start_without_warehouse_key_or_port(tmp_path: Path) ->
         refused = headrace("api", *FLOW, home=tmp_path, **settings)
     assert refused.returncode == Exit.CONFIG
     assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
+    assert (tmp_path / MARKER).is_file(), "or `headrace up` would refuse the folder"

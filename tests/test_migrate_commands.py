@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 import psycopg
@@ -15,8 +16,10 @@ from test_api_commands import FLOW, api_process, headrace
 from waiting import until
 
 from etl_procs.dataflow import Dataflow
-from headrace.errors import DefinitionError, Exit
-from migrations import layout, roles, warehouse
+from headrace.cli import client, main, migrate
+from headrace.cli.client import Reply
+from headrace.errors import DefinitionError, Exit, NotRunning
+from migrations import ids, layout, roles, warehouse
 from migrations.warehouse import Connection
 
 
@@ -41,7 +44,7 @@ def test_what_is_planned_is_done_when_it_is_asked_for(
             "warehouse default",
             "in one transaction of the warehouse:",
             "  copy 3 rows (N B) of batches 1 to 2 of partition 0 into shop_delta.sales",
-            "  copy 1 rows (N B) of batches 1 to 2 of partition 0 into shop_delta.refunds",
+            "  copy 1 row (N B) of batches 1 to 2 of partition 0 into shop_delta.refunds",
             "  step the ledger of shop[0] from 0 to 2",
             "then:",
             "  confirm shop[0] through batch 2 to the core, which forgets what all warehouses have",
@@ -88,6 +91,108 @@ def test_what_is_not_waited_for_can_be_looked_at_and_cancelled(
         until(lambda: run("show", "p")["state"] == "cancelled", 30, lambda: str(run("show", "p")))
 
 
+@pytest.mark.parametrize("id_", ["x?y=1", "a b", "é", "", ".", "..", "a/b", "x" * 201])
+def test_an_id_that_none_can_be_is_refused_before_anything_is_sent(
+    id_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["pull", "--id", id_], ["show", id_], ["cancel", id_]):
+        assert main(["migrate", *words, "--home", str(tmp_path)]) == Exit.CONFIG
+        said = capsys.readouterr().err
+        assert f"{id_!r} is no id of a migration" in said
+        assert "letters, digits and . _ : + ~ -, 200 at most" in said
+    assert not ids.is_one(id_)
+
+
+@pytest.mark.parametrize("id_", ["x", ".x", "~", "cli-7.2", "a:b+c_d", "x" * 200])
+def test_an_id_that_can_be_is_one(id_: str) -> None:
+    assert ids.is_one(id_)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "--json"], "migrate plan takes no --json"),
+        (["retention", "--warehouse", "x"], "migrate retention takes no --warehouse"),
+        (["pull", "--source", "x"], "migrate pull takes no --source"),
+        (["merge", "-n", "5"], "migrate merge takes no --lines"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["migrate", *words, "--home", str(tmp_path)]) == Exit.CONFIG
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["list", "--state", "x"], "invalid choice: 'x'"),
+        (["list", "-n", "0"], "'0' is no number from 1 to 1,000"),
+        (["list", "-n", "1001"], "'1001' is no number from 1 to 1,000"),
+        (["pull", "--idle-for", "nan"], "'nan' is no number of seconds"),
+        (["pull", "--idle-for", "-1"], "expected one argument"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["migrate", *words])
+    assert ended.value.code == Exit.CONFIG
+    assert said in capsys.readouterr().err
+
+
+def test_a_migration_that_was_cancelled_is_no_success(
+    store: shop.Shop, connection: Connection, warehouse_url: str
+) -> None:
+    with commands(store, warehouse_url) as where:
+        with connection.transaction():
+            store.sell((1, 1.0, None))
+            connection.execute("SELECT FROM headrace.ledger FOR UPDATE")
+            headrace("migrate", "pull", "--id", "x", "--no-wait", home=store.home, **where)
+            cancelled = headrace("migrate", "cancel", "x", home=store.home, **where)
+        assert cancelled.stdout.splitlines()[0] == "pull x (default): cancelled"
+        assert cancelled.returncode == Exit.OK
+        pulled = headrace("migrate", "pull", "--id", "x", home=store.home, **where)
+        assert pulled.returncode == Exit.FAILED
+        assert "the migration x was cancelled" in pulled.stderr
+
+
+def test_who_waits_outlives_an_api_that_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: dict[str, object] = {
+        "id": "x",
+        "kind": "pull",
+        "warehouse": "default",
+        "state": "succeeded",
+        "stage": "",
+    }
+    done |= {"rows": 1, "bytes": 7, "reached": {}, "findings": [], "error": None}
+    running = {**done, "state": "running", "ended_at": None, "stage": "copy 1 row"}
+    away = [NotRunning("the API does not answer", hint="")] * 3
+    answers = iter([running, *away, running, {**done, "ended_at": "now"}])
+
+    def ask(*_: object) -> Reply:
+        answer = next(answers)
+        if isinstance(answer, NotRunning):
+            raise answer
+        return Reply(HTTPStatus.OK, json.dumps(answer).encode())
+
+    monkeypatch.setattr(client, "ask", ask)
+    monkeypatch.setattr(migrate, "POLL_S", 0.01)
+    monkeypatch.setattr(migrate, "SAY_EVERY_S", 0.0)
+    assert main(["migrate", "pull", "--id", "x"]) == Exit.OK
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1:] == ["  1 row, 7 bytes"]
+    assert said.err == "x: copy 1 row\n"
+    answers = iter([running, *away])
+    monkeypatch.setattr(migrate, "AWAY_S", 0.0)
+    assert main(["migrate", "pull", "--id", "x"]) == Exit.NOT_RUNNING
+    assert "headrace migrate show x" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -99,7 +204,9 @@ def test_what_is_not_waited_for_can_be_looked_at_and_cancelled(
         (("pull", "--dataflow", "x"), Exit.REFUSED, "there is no dataflow x"),
         (("rebuild",), Exit.FAILED, "no other warehouse has them for all of its tables"),
         (("rebuild", "--source", "x"), Exit.REFUSED, "there is no warehouse 'x'"),
-        (("list", "--state", "x"), Exit.REFUSED, "state"),
+        (("rebuild", "--source", "default"), Exit.REFUSED, "cannot be copied from itself"),
+        (("list", "--warehouse", "x"), Exit.REFUSED, "there is no warehouse 'x'"),
+        (("plan", "--dataflow", "x", *FLOW), Exit.REFUSED, "there is no dataflow x"),
     ],
 )
 def test_what_cannot_be_done_is_said(

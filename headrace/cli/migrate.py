@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -12,35 +13,70 @@ from uuid import uuid4
 from headrace.cli import addresses, client
 from headrace.cli.command import Command, Context
 from headrace.cli.table import laid_out
-from headrace.errors import ConfigError, Exit, HeadraceError
+from headrace.config import Config
+from headrace.errors import ConfigError, Exit, HeadraceError, NotRunning, Refused
+from migrations import ids
 
 ASKED = ("pull", "merge", "retention", "audit", "rebuild")
 KINDS = {"push": "pull", **{kind: kind for kind in ASKED}}
 """What is asked for, by the word; a push at once is a pull."""
 OF_ONE = ("show", "cancel")
 ACTIONS = ("plan", *KINDS, "list", *OF_ONE)
+STATES = ("waiting", "running", "succeeded", "failed", "cancelled")
+OPTIONS = {
+    "warehouse": ("plan", "push", "pull", "merge", "audit", "rebuild", "list"),
+    "dataflow": ("plan", *KINDS),
+    "id": tuple(KINDS),
+    "idle-for": ("push", "pull", "merge", "audit", "rebuild"),
+    "source": ("rebuild",),
+    "no-wait": (*KINDS, "cancel"),
+    "state": ("list",),
+    "lines": ("list",),
+    "json": (*KINDS, "list", *OF_ONE),
+}
+"""Which actions take an option."""
+LINES, LINES_MAX = 20, 1_000
 POLL_S = 0.2
-HEAD = ("id", "kind", "warehouse", "state", "rows", "bytes", "created", "stage")
+AWAY_S = 30.0
+"""So long an API that is started again is waited for."""
+CANCELLED_S = 10.0
+"""So long it is waited until what is cancelled has stopped."""
+SAY_EVERY_S = 5.0
+"""How often it is said how far it is, where no terminal shows it."""
+HEAD = ("id", "kind", "warehouse", "state", "rows", "bytes", "created (UTC)", "stage")
 
 
 def run_migrate(context: Context) -> int:
     """Do what is asked."""
     arguments = context.arguments
     action = arguments.action
-    if (action in OF_ONE) != bool(arguments.id):
+    if (action in OF_ONE) != (arguments.one is not None):
         raise ConfigError(
             f"migrate {action} takes {'an ID' if action in OF_ONE else 'no ID'}",
             hint="`headrace migrate list` tells the IDs; a new one is given by --id.",
         )
+    for option, actions in OPTIONS.items():
+        if action not in actions and getattr(arguments, option.replace("-", "_")):
+            raise ConfigError(
+                f"migrate {action} takes no --{option}", hint="See `headrace migrate --help`."
+            )
     if action == "plan":
         return _plan(context)
     if action == "list":
         return _list(context)
     if action in OF_ONE:
-        method = "DELETE" if action == "cancel" else "GET"
-        found = client.ask(context.config, method, f"/v1/migrations/{arguments.id}").document
-        return _show(found, as_json=arguments.json)
+        return _of_one(context)
     return _ask(context)
+
+
+def _of_one(context: Context) -> int:
+    """Show a migration, or cancel it and wait a while until it has stopped."""
+    arguments = context.arguments
+    one = _One(context.config, arguments.one)
+    if arguments.action == "show":
+        return _show(one.ask("GET"), as_json=arguments.json)
+    one.ask("DELETE")
+    return _show(one.wait(0.0 if arguments.no_wait else CANCELLED_S), as_json=arguments.json)
 
 
 def _plan(context: Context) -> int:
@@ -54,6 +90,11 @@ def _plan(context: Context) -> int:
 
     config = context.config
     dataflows = loader.load(config.flows)
+    for name in context.arguments.dataflow or ():
+        if name not in dataflows:
+            known = ", ".join(dataflows)
+            raise Refused(f"there is no dataflow {name}", hint=f"There are: {known}.")
+    wanted = [dataflows[name] for name in context.arguments.dataflow or dataflows]
     for place in addresses.warehouses(config, context.arguments.warehouse):
         print(f"warehouse {place.name}")
         with (
@@ -63,7 +104,7 @@ def _plan(context: Context) -> int:
             layout.require_version(connection)
             is_there = layout.version(connection) is not None
             arrived = ledger.read(connection, list(dataflows)) if is_there else {}
-        for flow in dataflows.values():
+        for flow in wanted:
             for partition in range(flow.partitions if place.outlets(flow) else 0):
                 at = arrived.get((flow.name, partition))
                 if at is None:
@@ -87,23 +128,77 @@ def _ask(context: Context) -> int:
     }
     if arguments.idle_for is not None:
         asked["idle"] = {"deadline_s": arguments.idle_for}
-    path = f"/v1/migrations/{arguments.use_id or f'cli-{uuid4()}'}"
-    found = client.ask(config, "PUT", path, asked).document
-    said = ""
-    while found["ended_at"] is None and not arguments.no_wait:
-        if found["stage"] != said and sys.stderr.isatty():
-            said = found["stage"]
-            print(said, file=sys.stderr)
-        time.sleep(POLL_S)
-        found = client.ask(config, "GET", path).document
-    return _show(found, as_json=arguments.json)
+    one = _One(config, f"cli-{uuid4()}" if arguments.id is None else arguments.id)
+    found = one.ask("PUT", asked)
+    if not arguments.no_wait:
+        found = one.wait()
+    code = _show(found, as_json=arguments.json)
+    if found["state"] == "cancelled":
+        raise HeadraceError(
+            f"the migration {one.id} was cancelled",
+            hint="What it has committed stays; another one, under an id of its own, does the rest.",
+        )
+    return code
+
+
+class _One:
+    """A migration, as it is asked for."""
+
+    def __init__(self, config: Config, id_: str) -> None:
+        if not ids.is_one(id_):
+            raise ConfigError(f"{id_!r} is no id of a migration", hint=f"An id has {ids.RULE}.")
+        self.id = id_
+        self._config = config
+
+    def ask(self, method: str, asked: object = None) -> dict[str, Any]:
+        path = f"/v1/migrations/{self.id}"
+        found: dict[str, Any] = client.ask(self._config, method, path, asked).document
+        return found
+
+    def wait(self, seconds: float = math.inf) -> dict[str, Any]:
+        """Wait for its end, so long at most, and say meanwhile how far it is."""
+        until, said, say_at = time.monotonic() + seconds, "", time.monotonic() + SAY_EVERY_S
+        while (found := self._look())["ended_at"] is None and time.monotonic() < until:
+            is_time = sys.stderr.isatty() or time.monotonic() > say_at
+            if is_time and found["stage"] != said:
+                said, say_at = found["stage"], time.monotonic() + SAY_EVERY_S
+                print(f"{self.id}: {said}", file=sys.stderr)
+            time.sleep(POLL_S)
+        return found
+
+    def _look(self) -> dict[str, Any]:
+        """Look how it is; the API may just be started again."""
+        until = time.monotonic() + AWAY_S
+        while True:
+            try:
+                return self.ask("GET")
+            except NotRunning as error:
+                if time.monotonic() > until:
+                    raise NotRunning(
+                        error.what,
+                        hint=f"The migration {self.id} goes on with the API: `headrace status` "
+                        f"shows that one, `headrace migrate show {self.id}` the migration.",
+                    ) from error
+            time.sleep(POLL_S)
 
 
 def _list(context: Context) -> int:
     arguments = context.arguments
-    wanted = {"warehouse": arguments.warehouse, "state": arguments.state, "limit": arguments.lines}
+    wanted = {
+        "warehouse": arguments.warehouse,
+        "state": arguments.state,
+        "limit": arguments.lines or LINES,
+    }
     query = urlencode({name: value for name, value in wanted.items() if value})
     found = client.ask(context.config, "GET", f"/v1/migrations?{query}").document["migrations"]
+    if arguments.warehouse and not found:
+        told = client.ask(context.config, "GET", "/v1/warehouses").document["warehouses"]
+        known = [place["name"] for place in told]
+        if arguments.warehouse not in known:
+            raise Refused(
+                f"there is no warehouse {arguments.warehouse!r}, and no migration of one",
+                hint=f"There are: {', '.join(known)}.",
+            )
     if arguments.json:
         print("\n".join(json.dumps(each) for each in found))
     elif found:
@@ -129,34 +224,52 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"{found['kind']} {found['id']} ({found['warehouse']}): {found['state']}"
     if found["stage"]:
         yield f"  {found['stage']}"
-    yield f"  {found['rows']:,} rows, {found['bytes']:,} bytes"
+    rows = "1 row" if found["rows"] == 1 else f"{found['rows']:,} rows"
+    yield f"  {rows}, {found['bytes']:,} bytes"
     if found["reached"]:
         batches = ", ".join(f"{place} batch {batch}" for place, batch in found["reached"].items())
         yield f"  reached {batches}"
     yield from (f"  - {finding}" for finding in found["findings"])
 
 
+def _seconds(text: str) -> float:
+    if not text.replace(".", "", 1).isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return float(text)
+
+
+def _lines_of(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= LINES_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {LINES_MAX:,}")
+    return int(text)
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    parser.add_argument("id", nargs="?", metavar="ID", help="show, cancel: the migration")
+    parser.add_argument("one", nargs="?", metavar="ID", help="show, cancel: the migration")
     parser.add_argument("--warehouse", default="", metavar="NAME", help="which one")
     parser.add_argument("--dataflow", action="append", metavar="NAME", help="which; without: all")
     parser.add_argument(
         "--id",
-        dest="use_id",
         metavar="ID",
-        help="the id of a new migration: the same again is the same migration",
+        help=f"the id of a new migration ({ids.RULE}): the same again is the same migration",
     )
     parser.add_argument(
         "--idle-for",
-        type=float,
+        type=_seconds,
         metavar="SECONDS",
         help="wait until the warehouse is idle, but no longer than this",
     )
     parser.add_argument("--source", default="", metavar="NAME", help="rebuild: from this warehouse")
     parser.add_argument("--no-wait", action="store_true", help="return when it is taken on")
-    parser.add_argument("--state", default="", help="list: those in this state")
-    parser.add_argument("-n", "--lines", type=int, default=20, help="list: so many, the newest")
+    parser.add_argument("--state", choices=STATES, help="list: those in this state")
+    parser.add_argument(
+        "-n",
+        "--lines",
+        type=_lines_of,
+        metavar="N",
+        help=f"list: so many, the newest (default: {LINES})",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, as the API tells it")
 
 
