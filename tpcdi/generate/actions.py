@@ -109,7 +109,8 @@ class History:
             units.append(unit)
             for kind in unit:
                 left["UPDCUST" if kind == "REVERT" else kind] -= 1
-        initial = max(2, round(INITIAL_SHARE * left["NEW"]))
+        # More than ever leave: somebody is always there to act on.
+        initial = max(ACTIONS["INACT"](scale) + 1, round(INITIAL_SHARE * left["NEW"]))
         left["NEW"] -= initial
         units += [(kind,) for kind, count in left.items() for _ in range(count)]
         self._dice.shuffle(units)
@@ -147,10 +148,11 @@ class History:
         return who, number
 
     def _with_open_account(self) -> int:
-        while True:
+        for _ in range(100):
             who = self._active()
             if any(self.crm.accounts[n]["CA_ST_ID"] != INACTIVE for n in self.crm.accounts_of[who]):
-                return who
+                break
+        return who
 
     def _act_on_account(self, kind: str, now: int, who: int, number: int) -> str:
         mine = self.crm.accounts[number]

@@ -19,6 +19,8 @@ SILENT_EVERY = 25
 SILENT_FROM = 190
 """One company of so many reports no more from that quarter on: it ends without earnings."""
 
+EARLY = 1
+
 LOSS_EVERY = 40
 """One company of so many always loses: what a stock's earnings add up to is never nothing."""
 
@@ -69,6 +71,8 @@ class Reports:
         starts = np.array([_start(number) for number in (*numbers, numbers[-1] + 1)])
         length = np.repeat(np.diff(starts), count)
         start = np.repeat(starts[:-1], count)
+        # One is always early: the last quarter, of a week, has a report at every scale.
+        length[company == EARLY] = 4 * DAY_S
         times = start + (rng.random(len(start)) * length).astype(np.int64)
         day = (times - FIRST_FILING) // DAY_S
         is_silent = (company % SILENT_EVERY == 0) & (quarter >= SILENT_FROM)

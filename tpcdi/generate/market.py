@@ -11,8 +11,8 @@ from tpcdi.generate.listing import Listing
 from tpcdi.generate.sizes import DAY_S
 
 ROWS_AT_ONCE = 200_000
-TICK = 25
-"""Highs and lows are rounded to a quarter: within a year the same one comes again."""
+LOWEST, HIGHEST = 0.66, 1.35
+"""Every other security meets these limits again and again: a year's high has many days."""
 
 
 def quotes(listing: Listing, seed: int, start: int, end: int) -> Iterator[Table]:
@@ -27,16 +27,20 @@ def _quotes(listing: Listing, seed: int, dates: Ints) -> Table:
     listed = listing.issued_by(dates + DAY_S - 1)
     date = np.repeat(dates, listed)
     which = np.arange(len(date)) - np.repeat(np.cumsum(listed) - listed, listed)
-    close = (listing.cents[which] * rng.uniform(0.7, 1.3, len(date))).astype(np.int64)
+    usual = listing.cents[which]
+    close = (usual * rng.uniform(0.7, 1.3, len(date))).astype(np.int64)
     high = (close * rng.uniform(1, 1.1, len(date))).astype(np.int64)
     low = (close * rng.uniform(0.9, 1, len(date))).astype(np.int64)
+    is_limited = which % 2 == 0
+    high = np.where(is_limited, np.minimum(high, (usual * HIGHEST).astype(np.int64)), high)
+    low = np.where(is_limited, np.maximum(low, (usual * LOWEST).astype(np.int64)), low)
     return pa.table(
         {
             "DM_DATE": days(date),
             "DM_S_SYMB": picked(listing.symbols, which),
             "DM_CLOSE": money(close),
-            "DM_HIGH": money(-(-high // TICK) * TICK),
-            "DM_LOW": money(low // TICK * TICK),
+            "DM_HIGH": money(high),
+            "DM_LOW": money(low),
             "DM_VOL": rng.integers(1_000, 1_000_000_000, len(date)),
         }
     )

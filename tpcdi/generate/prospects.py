@@ -44,8 +44,10 @@ class Prospects:
         """Make the first file."""
         count, there = PROSPECTS(scale), len(crm.customers)
         known = min(round(CUSTOMER_SHARE * count), round(CUSTOMERS_KNOWN_MOST * there))
-        for number in dice.sample(range(there), known):
-            self._add(dice, crm.customers[number])
+        for turn, number in enumerate(dice.sample(range(there), known)):
+            who = crm.customers[number]
+            has_moved = turn % STALE_EVERY == 0
+            self._add(dice, who | people.address(dice, -1 - count - turn) if has_moved else who)
         self._add_strangers(dice, count - known)
         dice.shuffle(self.records)
 
@@ -86,8 +88,6 @@ class Prospects:
 
     def _add(self, dice: random.Random, who: Fields) -> None:
         self.asked += 1
-        if self.asked % STALE_EVERY == 0:
-            who = who | people.address(dice, -1 - self.asked)
         record = {column: who[key] for column, key in OF_CUSTOMER.items()}
         for turn, column in enumerate(("LastName", "FirstName", "AddressLine1", "PostalCode")):
             if self.asked % (turn + 2) == 0:

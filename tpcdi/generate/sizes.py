@@ -25,7 +25,7 @@ class Law(NamedTuple):
 
 EMPLOYEES = Law(5_000, 50)
 ACTIONS = {
-    "NEW": Law(1_576, 16),
+    "NEW": Law(1_576, 40),
     "ADDACCT": Law(1_426.67, 12),
     "UPDACCT": Law(856, 14),
     "CLOSEACCT": Law(428, 6),
