@@ -1,14 +1,19 @@
 """A dimension whose dataflow does what each batch, or call, says; every lookup in it is compared
 with what plain SQL answers in the same transaction at that moment.
+
+    dimension.py HOME   changes one and looks up in it until it is killed; says how often it did,
+                        and what was wrong
 """
 
 import json
 import sqlite3
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -169,3 +174,35 @@ class Dimension:
         self.core.close()
         if self.caller is not None:
             self.caller.close()
+
+
+def busy(seed: int, keys: int) -> list[Op]:
+    """Change some of so many keys, and look all of them up."""
+    random = Random(seed)  # noqa: S311 - no secret
+    some = random.sample(range(keys), 20)
+    days = [f"2020-01-{random.randint(1, 28):02}" for _ in range(keys)]
+    looked = ["look", *([n % 7, f"x{n}", n, day] for n, day in enumerate(days))]
+    changes: list[Op] = [
+        ["update", "note", f"n{seed}", some[:5]],
+        ["update", "d", days[0], some[5:6]],
+        ["delete", *some[6:10]],
+        ["insert or replace", *([n, n % 7, f"x{n}", n, days[n], 0.5, "u"] for n in some[10:])],
+        [
+            "insert or ignore",
+            *([1_000 * seed + n, n % 7, f"x{n}", n, days[n], 0.5, "v"] for n in some[:10]),
+        ],
+    ]
+    random.shuffle(changes)
+    return [*changes, looked, *([["abort"]] if seed % 5 == 0 else [])]
+
+
+def main(home: str) -> None:
+    """Go on until somebody ends it."""
+    dimension = Dimension(Path(home), "text")
+    for turn in range(1, 1_000_000):
+        dimension.run(*(busy(3 * turn + n, 300) for n in range(3)))
+        print(turn, *dimension.wrong, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,12 +1,16 @@
 """Lookups: whatever happens to a dimension, they answer as plain SQL does."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from dimension import SHAPES, Dimension, dataflow
+from dimension import SHAPES, Dimension, busy, dataflow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -444,3 +448,43 @@ def test_what_a_statement_changes_is_counted_without_the_log(usual: Dimension) -
     with Trial(flow) as trial:
         trial.call("count")
     assert counts == [2, 2, 1, 0, 2, 0, 2]
+
+
+def test_two_processes_change_and_look_up_and_one_is_killed(tmp_path: Path) -> None:
+    """What the one writes, the other finds at once; and who comes after a kill, all of it."""
+    program = [sys.executable, str(Path(__file__).with_name("dimension.py")), str(tmp_path)]
+    made = Dimension(tmp_path, "text")
+    made.run([rows(0, 300)])
+    made.core.close()
+    for kill in range(2):
+        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            for turn in range(1, 7):
+                assert other.stdout.readline().split() == [str(turn)]
+                made.call(busy(10_000 * (kill + 1) + turn, 300))
+            other.kill()
+        made.open()
+        made.run(*(busy(7 * n + kill, 300) for n in range(5)))
+        made.call(busy(kill, 300))
+        made.core.close()
+        assert not made.wrong, made.wrong.pop()
+    assert made.caller is not None
+    assert made.caller._store.lookups.figures["history.found"].hits > 1_000
+    made.caller.close()
+
+
+def test_who_asks_is_excused_for_the_time_that_an_index_takes(
+    usual: Dimension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual.core._settings = replace(usual.core._settings, statement_ms_max=500)
+    build = index.Index.build
+
+    def slowly(*of: Any) -> Any:
+        sleep(0.6)
+        return build(*of)
+
+    monkeypatch.setattr(index.Index, "build", slowly)
+    usual.run([rows(0, 100)])
+    usual.run([all_of(*range(100)), *[["update", "note", "n", list(range(100))]] * 50])
+    assert figures(usual).builds == 1
+    assert usual.core.metrics.aborts == {}
