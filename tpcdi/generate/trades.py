@@ -17,7 +17,6 @@ TRADE_COLUMNS = (
     *("T_ID", "T_DTS", "T_ST_ID", "T_TT_ID", "T_IS_CASH", "T_S_SYMB", "T_QTY", "T_BID_PRICE"),
     *("T_CA_ID", "T_EXEC_NAME", "T_TRADE_PRICE", "T_CHRG", "T_COMM", "T_TAX"),
 )
-CASH_COLUMNS = ("CT_CA_ID", "CT_DTS", "CT_AMT", "CT_NAME")
 HOLDING_COLUMNS = ("HH_H_T_ID", "HH_T_ID", "HH_BEFORE_QTY", "HH_AFTER_QTY")
 
 TYPES = pa.array(["TMB", "TMS", "TLB", "TLS"])
