@@ -100,7 +100,7 @@ class Index:
             rows += found
             if not found:
                 gone.append(layout.gone(key))
-        return Versions.of(layout, layout.table(rows + gone), len(gone))
+        return Versions.of(layout, layout.table(rows + gone))
 
     def _put_on_top(self, newer: Versions) -> None:
         stack = [*self.stack, newer]

@@ -112,8 +112,6 @@ class Lookups:
         held = None if moments is None else layout.moments(moments)
         asked = Asked(layout.codes(columns), columns, held)
         rows, places = kept.index.find(asked, _codes(layout, changed))
-        if held is not None and held.doubtful is not None:
-            places[held.doubtful] = DOUBTFUL
         places[null] = -1
         left = np.flatnonzero(places == DOUBTFUL)
         kept.figures.hits += len(places) - len(left)

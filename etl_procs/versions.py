@@ -92,15 +92,9 @@ class Moments:
     values: Numbers
     texts: Texts | None = None
     unsortable: Flags | None = None
-    """Which texts have NUL characters: at the end, they would not be seen."""
-
-    @property
-    def doubtful(self) -> Flags | None:
-        """Tell which moments cannot be compared."""
-        if self.unsortable is None or not self.unsortable.any():
-            return None
-        found: Flags = self.unsortable[self.values]
-        return found
+    """Which texts have NUL characters: at the end, they are not seen. Of what is asked that does no
+    harm: nothing that is held can lie between a text and the same with NUL.
+    """
 
     def take(self, places: Places) -> "Moments":
         """Give some of them."""
@@ -150,15 +144,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """All versions of some keys, in order; a key that has none is there with a row that says so."""
+    """All versions of some keys, in order; a key that has none is there with a row of NULLs."""
 
     layout: Layout
     codes: Codes
     moments: Numbers | None
     texts: Texts | None
     """What the moments stand for, where they are texts."""
-    gone: Flags
-    """Where the key has no version."""
     keys: list[pa.Array]
     """Where codes may coincide: the keys themselves."""
     given: list[pa.Array]
@@ -168,8 +160,8 @@ class Versions:
     halvings: int
 
     @classmethod
-    def of(cls, layout: Layout, rows: pa.Table, gone: int = 0) -> "Versions":
-        """Arrange rows, of which the last say that their keys are `gone`."""
+    def of(cls, layout: Layout, rows: pa.Table) -> "Versions":
+        """Arrange rows."""
         columns = [_whole(column) for column in rows.columns]
         keys, rest = columns[: len(layout.keys)], columns[len(layout.keys) :]
         codes, moments, texts = layout.codes(keys), None, None
@@ -183,7 +175,6 @@ class Versions:
             codes[order],
             None if moments is None else moments[order],
             texts,
-            order >= len(codes) - gone,
             [key.take(pa.array(order)) for key in ([] if layout.is_exact else keys)],
             [column.take(pa.array(order)) for column in rest],
         )
@@ -195,7 +186,6 @@ class Versions:
         codes: Codes,
         moments: Numbers | None,
         texts: Texts | None,
-        gone: Flags,
         keys: list[pa.Array],
         given: list[pa.Array],
     ) -> "Versions":
@@ -205,7 +195,7 @@ class Versions:
         starts = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=starts[1:])
         halvings = int(counts.max()).bit_length()
-        return cls(layout, codes, moments, texts, gone, keys, given, starts, shift, halvings)
+        return cls(layout, codes, moments, texts, keys, given, starts, shift, halvings)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -213,7 +203,7 @@ class Versions:
     @property
     def nbytes(self) -> int:
         """Tell how much memory it takes."""
-        arrays: list[Any] = [self.codes, self.gone, self.starts]
+        arrays: list[Any] = [self.codes, self.starts]
         arrays += [array for array in (self.moments, self.texts) if array is not None]
         arrays += [*self.keys, *self.given]
         return sum(int(array.nbytes) for array in arrays)
@@ -235,7 +225,6 @@ class Versions:
         else:
             places[known] = NOTHING
         places[missed & ~known] = ELSEWHERE
-        places[(places >= 0) & self.gone[np.maximum(places, 0)]] = NOTHING
         if self.keys:
             same = self._same(compared, asked.keys)
             places[(places != ELSEWHERE) & ~same] = DOUBTFUL
@@ -288,7 +277,6 @@ class Versions:
             codes[order],
             None if moments is None else moments[order],
             texts,
-            np.concatenate([self.gone[kept], newer.gone])[order],
             merged(self.keys, newer.keys),
             merged(self.given, newer.given),
         )

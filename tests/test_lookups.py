@@ -184,6 +184,18 @@ def test_a_lookup_sees_what_its_own_transaction_wrote_and_not_what_it_took_back(
     usual.run([all_of(*range(100), *range(200, 700))])
 
 
+def test_an_index_that_is_built_amid_a_transaction_holds_nothing_that_is_taken_back(
+    usual: Dimension,
+) -> None:
+    usual.run([rows(0, 100)])
+    usual.run(
+        [["update", "note", "never", [1, 2]], rows(200, 3), all_of(*range(100), 201), ["abort"]]
+    )
+    assert figures(usual).builds == 1
+    usual.call([["update", "note", "w", [5, 6, 7]]])
+    usual.run([all_of(*range(100), *range(200, 210))])
+
+
 def test_the_index_that_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
     flow = Dataflow("room")
     asked = flow.stream("asked", "name TEXT NOT NULL", batches=by_count(1))
