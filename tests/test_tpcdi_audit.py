@@ -1,12 +1,14 @@
 """The audit passes a warehouse that is right, and each check can fail."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import audited
 import pytest
 from spoilings import SPOILINGS
 
 from tpcdi import audit, oracle
+from tpcdi.generate import generate
 from tpcdi.snapshot import Connection
 
 
@@ -61,3 +63,17 @@ def test_a_verdict_tells_what_was_found_and_what_is_wanted(warehouse: Connection
         "0 where = 1 is wanted",
         "batch 2: 1 where = nothing is wanted",
     ]
+
+
+def test_what_the_oracle_makes_of_generated_files_is_what_the_generator_answers(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    directory = tmp_path / "generated"
+    generate(directory, 0.01, 7)
+    with audited.database(postgres_url, "generated") as connection:
+        with oracle.compute(directory) as computed:
+            audited.fill(connection, computed)
+        audited.report(connection, directory)
+        wrong = {verdict.name for verdict in audit.run(connection) if not verdict.ok}
+    # More than 300 rates need as many customers.
+    assert wrong <= {"DimCustomer LocalTaxRate"}
