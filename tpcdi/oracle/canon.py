@@ -78,11 +78,16 @@ def export(warehouse: Connection, folder: Path) -> None:
     """Write a warehouse's canonical rows, in a total order: a CSV file for each table."""
     with duckdb.connect() as connection:
         fetch(warehouse, connection, "warehouse")
-        for table in schema.TABLES:
-            rows = canonical(connection, "warehouse", table)
-            connection.execute(
-                f"COPY ({rows} ORDER BY ALL) TO '{folder / table}.csv' (FORMAT csv, HEADER)"
-            )
+        write(connection, "warehouse", folder)
+
+
+def write(connection: duckdb.DuckDBPyConnection, place: str, folder: Path) -> None:
+    """Write the canonical rows of a schema, in a total order: a CSV file for each table."""
+    for table in schema.TABLES:
+        rows = canonical(connection, place, table)
+        connection.execute(
+            f"COPY ({rows} ORDER BY ALL) TO '{folder / table}.csv' (FORMAT csv, HEADER)"
+        )
 
 
 def digests(warehouse: Connection) -> dict[str, str]:

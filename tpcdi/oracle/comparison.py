@@ -36,10 +36,15 @@ def compare(warehouse: Connection, oracle: duckdb.DuckDBPyConnection) -> list[Di
     """Compare all tables, as multisets of canonical rows; none differs: an empty list."""
     oracle.execute("DROP SCHEMA IF EXISTS warehouse CASCADE")
     fetch(warehouse, oracle, "warehouse")
+    return differences(oracle, "warehouse")
+
+
+def differences(oracle: duckdb.DuckDBPyConnection, place: str) -> list[Difference]:
+    """Compare the tables of a schema beside the oracle's."""
     found = []
     for table in schema.TABLES:
-        missing, first_missing = _without(oracle, table, "oracle", "warehouse")
-        unexpected, first_unexpected = _without(oracle, table, "warehouse", "oracle")
+        missing, first_missing = _without(oracle, table, "oracle", place)
+        unexpected, first_unexpected = _without(oracle, table, place, "oracle")
         if missing or unexpected:
             found.append(Difference(table, missing, unexpected, first_missing, first_unexpected))
     return found

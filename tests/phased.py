@@ -1,0 +1,181 @@
+"""TPC-DI's files as the rows of its streams, cut and interleaved at will, for a trial."""
+
+import random
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from etl_procs import Stream, Trial
+from etl_procs.wire import Delimited, Xml
+from tpcdi import schema
+from tpcdi.dataflow.outlets import OUTLETS
+from tpcdi.dataflow.phases import BEGINS, ENDS
+from tpcdi.dataflow.sources import SOURCES, Source, answers, marks
+from tpcdi.oracle.canon import write
+from tpcdi.oracle.computation import create
+
+NAMESPACE = "{http://www.tpc.org/tpc-di}"
+Rows = list[dict[str, Any]]
+CONVERT: Mapping[pa.DataType, Any] = {pa.int64(): int, pa.float64(): float, pa.string(): str}
+CUTS = (1, 10, 1_000, 10_000)
+
+
+def rows_of(stream: Stream, file: Path) -> Rows:
+    """Read a file as the wire of a stream says."""
+    if isinstance(stream.wire.format, Xml):
+        return [
+            _action(stream, action)
+            for _, action in ET.iterparse(file)  # noqa: S314 - written by the generator
+            if action.tag == f"{NAMESPACE}Action"
+        ]
+    assert isinstance(stream.wire.format, Delimited)
+    lines = file.read_text().splitlines()
+    if stream is answers:
+        lines = lines[1:]
+    return [_fields(stream, line.split(stream.wire.format.separator)) for line in lines]
+
+
+def _fields(stream: Stream, fields: list[str]) -> dict[str, Any]:
+    columns = list(stream.columns.arrow)
+    fields = [*fields, *[""] * len(columns)][: len(columns)]
+    return {
+        field.name: CONVERT[field.type](text) if text else None
+        for field, text in zip(columns, fields, strict=True)
+    }
+
+
+def _action(stream: Stream, action: ET.Element) -> dict[str, Any]:
+    assert isinstance(stream.wire.format, Xml)
+    paths, found = stream.wire.format.paths, {}
+    for field in stream.columns.arrow:
+        *elements, last = paths[field.name].split("/")
+        at = action.find("/".join(elements)) if elements else action
+        text = None
+        if at is not None and last.startswith("@"):
+            text = at.get(last[1:])
+        elif at is not None:
+            child = at.find(last)
+            text = None if child is None else child.text or ""
+        if text is not None and (text or field.type == pa.string()):
+            text = CONVERT[field.type](text)
+        found[field.name] = text
+    return found
+
+
+class Feed:
+    """A phase: the rows of its files, by stream, and the marks that belong to it."""
+
+    def __init__(self, folder: Path, batch: int) -> None:
+        here = folder / f"Batch{batch}"
+        self.batch = batch
+        self.begins = [self.mark(BEGINS, (here / "BatchDate.txt").read_text().strip())]
+        self.ends = [self.mark(ENDS)]
+        self.rows: dict[str, Rows] = {}
+        for source in SOURCES:
+            if stream := self.stream(source):
+                files = sorted(p for p in here.glob(source.files) if "audit" not in p.name)
+                self.rows[stream.name] = [row for file in files for row in rows_of(stream, file)]
+        names = [f"Batch{batch}/*_audit.csv", f"Batch{batch}_audit.csv"]
+        names += ["Generator_audit.csv"] if batch == 1 else []
+        files = sorted(file for name in names for file in folder.glob(name))
+        self.rows[answers.name] = [row for file in files for row in rows_of(answers, file)]
+
+    def stream(self, source: Source) -> Stream | None:
+        """Give the stream that a source goes into in this phase."""
+        return source.first if self.batch == 1 else source.then
+
+    def mark(self, source: str, day: str | None = None) -> dict[str, Any]:
+        """Make a mark."""
+        return {"batch": self.batch, "source": source, "day": day}
+
+    def complete(self) -> dict[str, str]:
+        """Name the sources, each with its stream's name; or with none."""
+        return {
+            source.name: stream.name if (stream := self.stream(source)) else ""
+            for source in SOURCES
+        }
+
+
+def load(trial: Trial, folder: Path, batches: int = 3, seed: int | None = None) -> None:
+    """Load phases: source by source, or with a seed in batches of any size in any order."""
+    for batch in range(1, batches + 1):
+        feed = Feed(folder, batch)
+        if seed is None:
+            in_order(trial, feed)
+        else:
+            interleaved(trial, feed, random.Random(seed * 10 + batch))  # noqa: S311
+
+
+def in_order(trial: Trial, feed: Feed, rows_at_once: int = 5_000) -> None:
+    """Load a phase as the loader does."""
+    trial.batch(marks=feed.begins)
+    for source, stream in feed.complete().items():
+        rows = feed.rows.get(stream, [])
+        for at in range(0, len(rows), rows_at_once):
+            trial.batch(**{stream: rows[at : at + rows_at_once]})
+        trial.batch(marks=[feed.mark(source)])
+    trial.batch(answers=feed.rows[answers.name])
+    trial.batch(marks=feed.ends)
+
+
+def interleaved(trial: Trial, feed: Feed, dice: random.Random) -> None:
+    """Load a phase in batches of any size of sources in any order; that it begins may be said
+    after all rows, that a source is complete at any time after its own.
+    """
+    todo = {name: rows for name, rows in feed.rows.items() if rows}
+    unsaid, begun = feed.complete(), False
+    begins_last = dice.random() < 0.3
+    while todo or unsaid or not begun:
+        given = {}
+        for name in [name for name in todo if dice.random() < 0.4]:
+            size = dice.choice(CUTS)
+            given[name], todo[name] = todo[name][:size], todo[name][size:]
+        todo = {name: rows for name, rows in todo.items() if rows}
+        said = []
+        if not begun and not (begins_last and todo) and dice.random() < 0.2:
+            begun = True
+            said += feed.begins
+        for source in [s for s, name in unsaid.items() if begun and name not in todo]:
+            if unsaid[source] not in given and dice.random() < 0.3:
+                del unsaid[source]
+                said.append(feed.mark(source))
+        trial.batch(**given, **{marks.name: said} if said else {})
+    trial.batch(marks=feed.ends)
+
+
+def fetch(trial: Trial, connection: duckdb.DuckDBPyConnection, place: str) -> None:
+    """Put what a warehouse would hold into a schema of this name."""
+    create(connection, place)
+    for table, definition in schema.TABLES.items():
+        numbers = count()
+        rows: dict[object, dict[str, Any]] = {
+            tuple(row[name] for name in definition.key) or next(numbers): row
+            for row in trial.outlet(table)
+        }
+        arrow = OUTLETS[table].columns.arrow
+        held = pa.Table.from_pylist(list(rows.values()), arrow)
+        connection.from_arrow(held).insert_into(f"{place}.{table}")
+
+
+def exported(trial: Trial) -> dict[str, bytes]:
+    """Write the canonical rows of what a warehouse would hold, by table."""
+    with duckdb.connect() as connection, tempfile.TemporaryDirectory() as folder:
+        fetch(trial, connection, "warehouse")
+        write(connection, "warehouse", Path(folder))
+        return {table: (Path(folder) / f"{table}.csv").read_bytes() for table in schema.TABLES}
+
+
+def messages(trial: Trial, kind: str = "Alert") -> Iterator[tuple[object, ...]]:
+    """Give the messages of a kind: batch, source, text and data."""
+    for row in trial.outlet("dimessages"):
+        if row["messagetype"] == kind:
+            yield tuple(row[f"message{n}"] if n else row["batchid"] for n in ("", *SAID))
+
+
+SAID = ("source", "text", "data")

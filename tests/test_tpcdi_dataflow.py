@@ -1,0 +1,85 @@
+"""TPC-DI's dataflow says what the oracle says, whatever the order in which its sources arrive."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import phased
+import pytest
+
+from etl_procs import Trial
+from tpcdi import oracle, schema
+from tpcdi.flow import flow
+from tpcdi.generate import generate
+from tpcdi.oracle.comparison import differences
+
+SCALE, SEED = 0.01, 7
+SEEDS = (1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 13)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tpcdi") / "files"
+    generate(path, SCALE, SEED)
+    return path
+
+
+@pytest.fixture(scope="module")
+def in_order(folder: Path) -> Iterator[Trial]:
+    """A trial of all three phases, one source after the other."""
+    with Trial(flow) as trial:
+        phased.load(trial, folder)
+        yield trial
+
+
+@pytest.fixture(scope="module")
+def exported(in_order: Trial) -> dict[str, bytes]:
+    return phased.exported(in_order)
+
+
+def test_every_table_has_the_rows_that_the_oracle_computes(folder: Path, in_order: Trial) -> None:
+    with oracle.compute(folder) as computed:
+        phased.fetch(in_order, computed, "warehouse")
+        assert differences(computed, "warehouse") == []
+    assert in_order.dead_letters() == []
+    assert not [text for _, _, text, _ in phased.messages(in_order) if text == "Rows that wait"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_order_and_any_cut_lead_to_the_same_bytes(
+    folder: Path, exported: dict[str, bytes], seed: int
+) -> None:
+    with Trial(flow) as trial:
+        phased.load(trial, folder, seed=seed)
+        found = phased.exported(trial)
+    assert [table for table in schema.TABLES if found[table] != exported[table]] == []
+
+
+def test_a_phase_that_is_announced_after_all_of_its_rows_leads_to_the_same_bytes(
+    folder: Path, exported: dict[str, bytes]
+) -> None:
+    with Trial(flow) as trial:
+        for batch in (1, 2, 3):
+            feed = phased.Feed(folder, batch)
+            trial.batch(**feed.rows)
+            trial.batch(marks=feed.begins)
+            for source in feed.complete():
+                trial.batch(marks=[feed.mark(source)])
+            trial.batch(marks=feed.ends)
+        assert phased.exported(trial) == exported
+
+
+@pytest.mark.parametrize("last", ["FINWIRE", "Prospect"])
+def test_a_source_that_is_complete_after_all_others_leads_to_the_same_bytes(
+    folder: Path, exported: dict[str, bytes], last: str
+) -> None:
+    with Trial(flow) as trial:
+        for batch in (1, 2, 3):
+            feed = phased.Feed(folder, batch)
+            sources = list(feed.complete())
+            random.Random(batch).shuffle(sources)  # noqa: S311
+            trial.batch(marks=feed.begins, **feed.rows)
+            for source in (*(s for s in sources if s != last), last):
+                trial.batch(marks=[feed.mark(source)])
+            trial.batch(marks=feed.ends)
+        assert phased.exported(trial) == exported
