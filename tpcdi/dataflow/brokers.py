@@ -9,6 +9,8 @@ from tpcdi.dataflow.versions import Versions
 
 BROKER = 314
 STAGE = "brokers"
+FIRST_DAY = 19500101
+"""The calendar's first, where there is no calendar."""
 
 brokers = Versions("dimbroker", "brokerid")
 held = Held(employees)
@@ -33,7 +35,7 @@ def employ(tx: Transaction, _said: Batch, batch: Batch) -> None:
         if row["jobcode"] == BROKER
     ]
     if images:
-        (first,) = tx.query("SELECT min(day) AS day FROM calendar")
+        (first,) = tx.query("SELECT coalesce(min(day), ?) AS day FROM calendar", [FIRST_DAY])
         brokers.write(tx, images, phase, first["day"])
     if has(tx, phase, "Date", "HR") and not has(tx, phase, STAGE):
         finish(tx, phase, STAGE)

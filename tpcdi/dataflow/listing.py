@@ -75,7 +75,8 @@ RATINGS = {
     *("B+", "B", "B-", "CCC+", "CCC", "CCC-", "CC", "C", "D"),
 }
 
-companies = Versions("dimcompany", "companyid")
+companies = Versions("dimcompany", "companyid", more="record TEXT NOT NULL")
+"""With the record as it came: two that differ may come to the same row, and are two versions."""
 securities = Versions(
     "dimsecurity",
     "symbol",
@@ -170,7 +171,7 @@ class Listing:
 
     def _is_new(self, image: Image) -> bool:
         before = companies.latest(self.tx, image["companyid"])
-        return before is None or any(before[name] != image[name] for name in COMPANY)
+        return before is None or before["record"] != image["record"]
 
     def _company(self, line: str) -> Image:
         image = fields(line, COMPANY)
@@ -183,6 +184,7 @@ class Listing:
             "industry": self._industries[image["industry"]],
             "foundingdate": date_of(image["foundingdate"]),
             "rating": rating,
+            "record": line[KIND.stop :].rstrip(),
             "sprating": rating if is_rating else None,
             "islowgrade": not rating.startswith(("A", "BBB")) if is_rating else None,
         }
