@@ -4,7 +4,6 @@ import random
 import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +101,11 @@ class Feed:
         }
 
 
-def load(trial: Trial, folder: Path, batches: int = 3, seed: int | None = None) -> None:
+def load(
+    trial: Trial, folder: Path, batches: int = 3, seed: int | None = None, *, first: int = 1
+) -> None:
     """Load phases: source by source, or with a seed in batches of any size in any order."""
-    for batch in range(1, batches + 1):
+    for batch in range(first, batches + 1):
         feed = Feed(folder, batch)
         if seed is None:
             in_order(trial, feed)
@@ -153,10 +154,9 @@ def fetch(trial: Trial, connection: duckdb.DuckDBPyConnection, place: str) -> No
     """Put what a warehouse would hold into a schema of this name."""
     create(connection, place)
     for table, definition in schema.TABLES.items():
-        numbers = count()
-        rows: dict[object, dict[str, Any]] = {
-            tuple(row[name] for name in definition.key) or next(numbers): row
-            for row in trial.outlet(table)
+        rows = {
+            tuple(row[name] for name in definition.key) or (number,): row
+            for number, row in enumerate(trial.outlet(table))
         }
         arrow = OUTLETS[table].columns.arrow
         held = pa.Table.from_pylist(list(rows.values()), arrow)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import phased
+import pytest
 from digen import Digen
 
 from etl_procs import Trial
@@ -33,6 +34,15 @@ def agrees(made: Digen, folder: Path, *seeds: int) -> None:
             assert trial.dead_letters() == []
 
 
+WAITS = "Rows that wait"
+
+
+def waiting(trial: Trial, batch: int) -> dict[object, object]:
+    """Tell what is said to wait when a phase ends."""
+    told = [said for said in phased.messages(trial) if said[0] == batch and said[2] == WAITS]
+    return {source: number for _, source, _, number in told}
+
+
 def rows(trial: Trial, table: str, *names: str) -> list[tuple[Any, ...]]:
     """Give what an outlet was given, of some columns."""
     return [tuple(row[name] for name in names) for row in trial.outlet(table)]
@@ -54,3 +64,78 @@ def test_without_a_calendar_brokers_are_some_since_the_benchmarks_first_day(tmp_
     with Trial(flow) as trial:
         phased.load(trial, Digen().write(tmp_path))
         assert [day for (day,) in rows(trial, "dimbroker", "effectivedate")] == [date(1950, 1, 1)]
+
+
+def strangers() -> Digen:
+    """Gather facts of an account, a customer and a security that the second phase brings, and of
+    some that never come.
+    """
+    made = files()
+    made.company("20150101-090000", "ACME", 1)
+    made.security("20150102-090000", "S1", 1)
+    made.new("2015-02-01T09:00:00", 1, 1001)
+    for n, (account, symbol) in enumerate(((1009, "S1"), (1001, "S9"), (1066, "S1")), start=1):
+        bought = ("2016-05-01 10:00:00", "CMPT", "TMB", 1, symbol, 10, "5.00", account, "executor")
+        made.row(1, "Trade.txt", n, *bought, *("5.01", "1.00", "1.00", "0.10"))
+        made.row(1, "TradeHistory.txt", n, "2016-05-01 10:00:00", "SBMT")
+        made.row(1, "TradeHistory.txt", n, "2016-05-01 11:00:00", "CMPT")
+        made.row(1, "HoldingHistory.txt", n, n, 0, 10)
+    for account in (1009, 1066):
+        made.row(1, "CashTransaction.txt", account, "2016-05-01 10:00:00", "50.10", "sold")
+    for customer, symbol in ((5, "S1"), (1, "S9"), (66, "S1")):
+        made.row(1, "WatchHistory.txt", customer, symbol, "2016-05-01 10:00:00", "ACTV")
+    for symbol in ("S9", "S66"):
+        made.row(1, "DailyMarket.txt", "2017-07-06", symbol, "5.00", "6.00", "4.00", 100)
+    made.customer(2, "I", 5)
+    made.cdc(2, "Account.txt", "I", 1009, 7, 5, "Late", 1, "ACTV")
+    return made
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_a_fact_waits_for_what_a_later_phase_brings_and_what_never_comes_is_told(
+    tmp_path: Path, seed: int | None
+) -> None:
+    folder = strangers().write(tmp_path)
+    listed = Digen()
+    listed.security("20150102-090000", "S9", 1)
+    (line,) = listed.files["Batch1/FINWIRE2015Q1"]
+    with Trial(flow) as trial:
+        phased.load(trial, folder, 1, seed)
+        counts = {"DimTrade": "3", "TradeHistory": "6", "FactHoldings": "3"}
+        counts["FactCashBalances"] = "2"
+        assert waiting(trial, 1) == counts | {"FactWatches": "3", "FactMarketHistory": "2"}
+        facts = ("dimtrade", "factholdings", "factcashbalances", "factwatches", "factmarkethistory")
+        assert not any(trial.outlet(table) for table in facts)
+
+        trial.batch(finwire=[{"line": line}])
+        phased.load(trial, folder, 2, seed, first=2)
+        counts = dict.fromkeys(("DimTrade", "FactHoldings", "FactCashBalances"), "1")
+        counts["TradeHistory"] = "2"
+        assert waiting(trial, 2) == counts | {"FactWatches": "1", "FactMarketHistory": "1"}
+        assert {id_ for (id_,) in rows(trial, "dimtrade", "tradeid")} == {1, 2}
+        assert {id_ for (id_,) in rows(trial, "factholdings", "tradeid")} == {1, 2}
+        assert len(trial.outlet("factwatches")) == 2
+        assert len(trial.outlet("factmarkethistory")) == len(trial.outlet("factcashbalances")) == 1
+
+        phased.load(trial, folder, 3, seed, first=3)
+        assert waiting(trial, 3) == waiting(trial, 2)
+        assert trial.dead_letters() == []
+
+
+def test_a_change_of_a_trade_waits_for_its_account(tmp_path: Path) -> None:
+    made = files()
+    made.company("20150101-090000", "ACME", 1)
+    made.security("20150102-090000", "S1", 1)
+    made.new("2015-02-01T09:00:00", 1, 1001)
+    placed = ("SBMT", "TMB", 1, "S1", 10, "5.00", 1009, "executor")
+    made.cdc(2, "Trade.txt", "I", 7, "2017-07-08 10:00:00", *placed, *[None] * 4)
+    sold = ("CMPT", *placed[1:], "5.00", "1.00", "1.00", "0.10")
+    made.cdc(2, "Trade.txt", "U", 7, "2017-07-08 10:00:01", *sold)
+    made.cdc(3, "Account.txt", "I", 1009, 7, 1, "Late", 1, "ACTV")
+    folder = made.write(tmp_path)
+    with Trial(flow) as trial:
+        phased.load(trial, folder, 2)
+        assert waiting(trial, 2) == {"Trade": "2"}
+        phased.load(trial, folder, 3, first=3)
+        assert waiting(trial, 3) == {}
+        assert rows(trial, "dimtrade", "tradeid", "status", "batchid") == [(7, "Completed", 3)]

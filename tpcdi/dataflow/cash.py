@@ -53,8 +53,9 @@ WHERE balances.day >= asked.day"""
 def bank(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, then: Batch) -> None:
     """Bring balances forward."""
     phase = current(tx)
-    rows = held.admit(tx, joined(tx, first, then, "ct_dts"), when=has(tx, phase, *READY))
-    if phase is None:
+    ready = has(tx, phase, *READY)
+    rows = held.admit(tx, joined(tx, first, then, "ct_dts"), when=ready)
+    if phase is None or not ready:
         return
     rows = pa.concat_tables([parked.take(tx, phase.batch), rows])
     if rows.num_rows:

@@ -39,8 +39,9 @@ VALUES ({", ".join("?" for _ in COLUMNS.names)})"""
 def hold(tx: Transaction, over: Batch, first: Batch, then: Batch) -> None:
     """Enter holdings; those of trades that are not over wait for them."""
     phase = current(tx)
-    rows = held.admit(tx, joined(tx, first, then), when=has(tx, phase, *READY))
-    if phase is None:
+    ready = has(tx, phase, *READY)
+    rows = held.admit(tx, joined(tx, first, then), when=ready)
+    if phase is None or not ready:
         return
     rows = pa.concat_tables([_released(tx, over), rows]).combine_chunks()
     if not rows.num_rows:

@@ -121,8 +121,9 @@ _kept = Year("")
 def trade_day(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, then: Batch) -> None:
     """Enter the days of securities."""
     phase = current(tx)
-    rows = held.admit(tx, joined(tx, first, then, "dm_date"), when=has(tx, phase, *READY))
-    if phase is None:
+    ready = has(tx, phase, *READY)
+    rows = held.admit(tx, joined(tx, first, then, "dm_date"), when=ready)
+    if phase is None or not ready:
         return
     rows = pa.concat_tables([parked.take(tx, phase.batch), rows])
     if not rows.num_rows:

@@ -86,7 +86,7 @@ def settle(
     first = held_trades.admit(tx, timed(tx, rows, "t_dts"), when=ready)
     told = held_events.admit(tx, timed(tx, events, "th_dts"), when=ready)
     then = held_changes.admit(tx, timed(tx, changes, "t_dts"), when=ready)
-    if phase is None:
+    if phase is None or not ready:
         return
     desk = Desk(tx, phase)
     desk.join(first, told)

@@ -51,8 +51,9 @@ ON w_c_id = asked.value ->> 0 AND w_s_symb = asked.value ->> 1 ORDER BY watchid"
 def watch(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, then: Batch) -> None:
     """Open and close watches."""
     phase = current(tx)
-    rows = held.admit(tx, joined(tx, first, then, "w_dts"), when=has(tx, phase, *READY))
-    if phase is None:
+    ready = has(tx, phase, *READY)
+    rows = held.admit(tx, joined(tx, first, then, "w_dts"), when=ready)
+    if phase is None or not ready:
         return
     rows = pa.concat_tables([parked.take(tx, phase.batch), rows])
     if rows.num_rows:
