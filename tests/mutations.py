@@ -293,7 +293,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a migration that begins again goes further than it went",
-        "jobs.py",
+        "job.py",
         "goal = dict(self.registry.find(self.migration.id).goal)",
         "goal = dict[str, int]()",
         ("test_migration_model.py",),

@@ -1,6 +1,7 @@
 """Any schedule of pushes, pulls, merges, rebuilds, cut off anywhere, ends as a dictionary says."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from headrace import config
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints, Point
 from migrations import audit, layout, ledger, warehouse
-from migrations.job import Place
+from migrations.job import Job, Place
 from migrations.jobs import Jobs
 from migrations.merge import Merging
 from migrations.push import Push
@@ -99,6 +100,14 @@ def do(step: Do, made: Book, places: Sequence[Warehouse], connection: Connection
             Rebuild(place, other, [origin], crash).run(connection, book.flow)
 
 
+class Dying(Jobs):
+    """Jobs of a process that may be killed: nobody lives on to say so."""
+
+    def _end_bug(self, job: Job, thread: Future[None]) -> None:
+        if not isinstance(thread.exception(), Killed):
+            super()._end_bug(job, thread)
+
+
 class Api:
     """Runs what is asked for by id; each time it is begun anew, after it may have been ended."""
 
@@ -130,7 +139,7 @@ class Api:
         """Begin something, and wait for the end of all that this runs."""
         settings = config.Config(push=config.Push(batches_max=batches_max))
         flows, clock = {"book": book.flow}, SystemClock()
-        jobs = Jobs(
+        jobs = Dying(
             self.registry,
             Place(settings, flows, self.places, [self.made.path], clock, crash),
         )
