@@ -1,5 +1,6 @@
 """`headrace airflow`: what it says where it cannot start; that it starts: test_airflow_runs.py."""
 
+import json
 import os
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from headrace.cli import airflow
 from headrace.errors import Exit
 from headrace.local import lock
 from headrace.local.home import Home
+from headrace.local.part import Part
 
 
 @pytest.fixture
@@ -65,6 +67,20 @@ def test_without_its_environment_it_says_make_setup(
     flags = ["--home", str(home.root), "--set", f"api.port={port}", "--set", "api.key=key"]
     assert cli.main(["airflow", *flags]) == Exit.MISSING
     assert "Run `make setup`" in capsys.readouterr().err
+
+
+def test_its_dags_know_the_configured_warehouses(
+    home: Home, port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawned: list[Part] = []
+    monkeypatch.setattr(airflow, "PROGRAM", Path(sys.executable))
+    monkeypatch.setattr("headrace.local.child.spawn", lambda part, *_: spawned.append(part))
+    flags = ["--home", str(home.root), "--set", f"api.port={port}", "--set", "api.key=key"]
+    flags += ["--set", "warehouses.reports.url=postgresql://h/d"]
+    assert cli.main(["airflow", *flags]) == Exit.REFUSED
+    (part,) = spawned
+    told = json.loads(part.environment["AIRFLOW_VAR_HEADRACE_WAREHOUSES"])
+    assert told == ["default", "reports"]
 
 
 @pytest.fixture

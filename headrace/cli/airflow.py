@@ -128,6 +128,7 @@ def _part(config: Config, api: str, port: int) -> Part:
     shims = home.airflow / "bin"
     variables = _settings(home.airflow, address) | {
         "AIRFLOW_CONN_HEADRACE_DEFAULT": _connection(api, key_of(config)),
+        "AIRFLOW_VAR_HEADRACE_WAREHOUSES": json.dumps(["default", *config.warehouses]),
         "PYTHONPATH": str(DAGS),
         "PATH": os.pathsep.join([str(shims), str(PROGRAM.parent), os.defpath]),
     }
