@@ -352,14 +352,14 @@ def _flattened(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, An
 
 
 def _nearest(name: str) -> str:
+    if name.startswith("warehouses."):
+        return "Write [warehouses.NAME]: a letter, then letters, digits and _, all of them small."
     near = difflib.get_close_matches(name, KEYS, n=1)
-    guess = f"Did you mean {near[0]}? " if near else ""
-    return f"{guess}`headrace config` lists every key."
+    return f"{f'Did you mean {near[0]}? ' if near else ''}`headrace config` lists every key."
 
 
 def _absolute(path: Path, base: Path) -> Path:
-    expanded = path.expanduser()
-    return expanded if expanded.is_absolute() else base / expanded
+    return base / path.expanduser()  # which is that alone, if it is absolute
 
 
 def _built(section: Any, values: Mapping[str, Any], prefix: str = "") -> Any:

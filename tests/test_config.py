@@ -1,8 +1,10 @@
 """Configuration: precedence, origins, and errors that name the key."""
 
+import errno
 from pathlib import Path
 
 import pytest
+from flows import EXAMPLE
 
 from headrace import config
 from headrace.cli import main
@@ -73,6 +75,11 @@ def test_a_list_in_the_environment_is_separated_as_paths_are(tmp_path: Path) -> 
         ("[warehouses.a]\ntables = '*'", {}, r"warehouses\.a has no url, or a name that is taken"),
         ("[warehouses.default]\nurl = 'postgresql://h/d'", {}, "a name that is taken"),
         ("[warehouses.a]\nhost = 'h'", {}, r"there is no key warehouses\.a\.host"),
+        (
+            "[warehouses.a-2]\nurl = 'x'",
+            {},
+            "a letter, then letters, digits and _, all of them small",
+        ),
         ("", {"HEADRACE_WAREHOUSES_A_URL": "mysql://u:s3cret@h/d"}, r"warehouses\.a\.url is not"),
     ],
 )
@@ -133,6 +140,27 @@ def test_more_warehouses_have_names_of_their_own_and_children_are_told_of_them(
     assert lines["warehouses.b_c.url"] == ('"postgresql://h/c"', "flag warehouses.b_c.url")
     child = config.child_environment({"warehouses.b_c.tables": "shop.*"})
     assert child["HEADRACE_WAREHOUSES_B_C_TABLES"] == "shop.*"
+
+
+@pytest.mark.parametrize("words", [["status"], ["up"], ["migrate", "list"], ["reset", "--yes"]])
+def test_a_data_folder_that_cannot_be_one_is_told(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--home", "/etc/passwd", "--flow", str(EXAMPLE)]) in (2, 5)
+    said = capsys.readouterr().err
+    assert "/etc/passwd" in said
+    assert "bug" not in said
+
+
+def test_a_data_folder_that_may_not_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr("headrace.local.lock.holder", refuse)
+    assert main(["status", "--home", str(tmp_path), "--flow", str(EXAMPLE)]) == 2
+    assert f"{tmp_path} cannot be used: Permission denied" in capsys.readouterr().err
 
 
 def test_an_error_is_one_sentence_a_hint_and_an_exit_code(

@@ -32,7 +32,7 @@ from headrace.cli import (
     warehouse,
 )
 from headrace.cli.command import Command, Context
-from headrace.errors import Exit, HeadraceError
+from headrace.errors import ConfigError, Exit, HeadraceError
 
 HELP_WIDTH = 79
 
@@ -152,6 +152,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except HeadraceError as error:
         return _report(error, error.exit, debug=arguments.debug)
+    except (PermissionError, NotADirectoryError) as error:
+        refusal = ConfigError(
+            f"{error.filename} cannot be used: {error.strerror}",
+            hint="Is that of the right data folder (--home DIR), and yours?",
+        )
+        return _report(refusal, refusal.exit, debug=arguments.debug)
     except KeyboardInterrupt:
         print("headrace: interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
