@@ -51,14 +51,26 @@ def table_of(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Ta
     return pa.table({name: pa.array([each[name] for each in records]) for name in columns})
 
 
+def lines(table: Table, delimiter: str) -> list[bytes]:
+    """Write rows as the lines of a file."""
+    written = pa.BufferOutputStream()
+    csv.write_csv(table, written, _options(delimiter, "\n"))
+    text: bytes = written.getvalue().to_pybytes()
+    return text.splitlines()
+
+
+def _options(delimiter: str, eol: str) -> csv.WriteOptions:
+    return csv.WriteOptions(
+        include_header=False, delimiter=delimiter, quoting_style="none", eol=eol
+    )
+
+
 class Writer:
     """A file of delimited rows, written table by table."""
 
     def __init__(self, path: Path, delimiter: str, eol: str, tell: Callable[[int], None]) -> None:
         self._path = path
-        self._options = csv.WriteOptions(
-            include_header=False, delimiter=delimiter, quoting_style="none", eol=eol
-        )
+        self._options = _options(delimiter, eol)
         self._tell = tell
         self._writer: Any = None
 

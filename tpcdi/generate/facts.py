@@ -1,6 +1,7 @@
 """The facts of a period, in the past or an increment's day, and what the audit asks of them."""
 
 from collections import Counter
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,12 +10,37 @@ from tpcdi.generate.columns import Ints, Table
 from tpcdi.generate.crm import Answers, Crm
 from tpcdi.generate.dice import bulk
 from tpcdi.generate.prospects import Prospects
+from tpcdi.generate.sizes import TRADES_A_DAY, WATCHES_A_DAY
 from tpcdi.generate.state import State
 from tpcdi.generate.trades import HOLDING_COLUMNS, Trades
 from tpcdi.generate.watches import watches
 
 TRADE, CASH, HOLDING = "Trade.txt", "CashTransaction.txt", "HoldingHistory.txt"
 WATCH, MARKET = "WatchHistory.txt", "DailyMarket.txt"
+DUE = {TRADE: "T_DTS", CASH: "CT_DTS", HOLDING: "due", WATCH: "W_DTS"}
+"""The column that says when a row's time comes."""
+
+ROWS_OF_TRADE, ROWS_OF_WATCH = 2.29, 1.02
+"""What is placed has so many rows on its own day, measured over days; the others come later."""
+
+
+class Placed(NamedTuple):
+    """How many trades and watches are placed on a day."""
+
+    trades: int
+    watches: int
+
+    @classmethod
+    def at(cls, scale: float) -> "Placed":
+        """Tell them for a scale."""
+        return cls(TRADES_A_DAY(scale), WATCHES_A_DAY(scale))
+
+    @classmethod
+    def among(cls, facts: int, state: State, end: int) -> "Placed":
+        """Tell them for a day of about so many rows, with its quotes and what is due by its end."""
+        left = facts - len(state.listing.issued) - state.waiting(DUE, end)
+        rows = ROWS_OF_TRADE * TRADES_A_DAY.per_scale + ROWS_OF_WATCH * WATCHES_A_DAY.per_scale
+        return cls.at(max(left, 0) / rows)
 
 
 def trade(
@@ -28,9 +54,9 @@ def trade(
     state.trades += count
     state.held = trades.held()
     return trades, {
-        TRADE: state.due(TRADE, "T_DTS", trades.events(), end),
-        CASH: state.due(CASH, "CT_DTS", trades.cash(), end),
-        HOLDING: state.due(HOLDING, "due", trades.holdings(), end).select(HOLDING_COLUMNS),
+        TRADE: state.due(TRADE, DUE[TRADE], trades.events(), end),
+        CASH: state.due(CASH, DUE[CASH], trades.cash(), end),
+        HOLDING: state.due(HOLDING, DUE[HOLDING], trades.holdings(), end).select(HOLDING_COLUMNS),
     }
 
 
@@ -39,7 +65,7 @@ def watch(state: State, customers: Ints, start: int, end: int, count: int) -> Ta
     rng = bulk(state.seed, "watches", start)
     times = rng.integers(start, end, count)
     times.sort()
-    return state.due(WATCH, "W_DTS", watches(rng, times, customers, state.listing), end)
+    return state.due(WATCH, DUE[WATCH], watches(rng, times, customers, state.listing), end)
 
 
 def trade_answers(rows: Table, new: int) -> Answers:

@@ -17,6 +17,7 @@ from tpcdi.generate.facts import (
     MARKET,
     TRADE,
     WATCH,
+    Placed,
     prospect_answers,
     row_answers,
     trade,
@@ -25,7 +26,7 @@ from tpcdi.generate.facts import (
     watch_answers,
 )
 from tpcdi.generate.market import quotes
-from tpcdi.generate.sizes import DAY_S, PROSPECTS_NEW_A_DAY, TRADES_A_DAY, WATCHES_A_DAY, seconds
+from tpcdi.generate.sizes import DAY_S, PROSPECTS_NEW_A_DAY, seconds
 from tpcdi.generate.state import State
 
 ACCOUNT_COLUMNS = ("CA_ID", "CA_B_ID", "CA_C_ID", "CA_NAME", "CA_TAX_ST", "CA_ST_ID")
@@ -42,33 +43,35 @@ class Increment:
     answers: Answers
 
 
-def increment(state: State) -> Increment:
-    """Make the next batch; the state goes on to its end."""
+def increment(state: State, facts: int | None = None) -> Increment:
+    """Make the next batch, with the facts of the state's scale, or about so many; the state goes
+    on to its end.
+    """
     state.batch += 1
     today, start = state.today, seconds(state.today)
+    end = start + DAY_S
+    placed = Placed.at(state.scale) if facts is None else Placed.among(facts, state, end)
     chance = dice(state.seed, "increment", state.batch)
     changes = Changes(state.crm, chance, state.brokers, today, state.moves)
     answers = changes.file(state.scale)
     state.moves = changes.changes
     state.prospects.ask_again(state.crm, chance, state.scale, today)
-    _, facts = trade(
-        state, opened(state.crm.accounts), start, start + DAY_S, TRADES_A_DAY(state.scale)
-    )
+    _, filed = trade(state, opened(state.crm.accounts), start, end, placed.trades)
     customers = opened(state.crm.customers)
-    facts[WATCH] = watch(state, customers, start, start + DAY_S, WATCHES_A_DAY(state.scale))
-    facts[MARKET] = pa.concat_tables(quotes(state.listing, state.seed, start - DAY_S, start))
-    is_new = _is_new(facts[TRADE])
-    answers.update(trade_answers(facts[TRADE], pc.sum(is_new).as_py()))
-    answers.update(watch_answers(facts[WATCH]))
+    filed[WATCH] = watch(state, customers, start, end, placed.watches)
+    filed[MARKET] = pa.concat_tables(quotes(state.listing, state.seed, start - DAY_S, start))
+    is_new = _is_new(filed[TRADE])
+    answers.update(trade_answers(filed[TRADE], pc.sum(is_new).as_py()))
+    answers.update(watch_answers(filed[WATCH]))
     answers.update(prospect_answers(state.prospects, state.crm, PROSPECTS_NEW_A_DAY(state.scale)))
-    answers.update(row_answers(Counter({file: rows.num_rows for file, rows in facts.items()})))
+    answers.update(row_answers(Counter({file: rows.num_rows for file, rows in filed.items()})))
     tables = {
         "Customer.txt": _filed(state, changes.customers, people.COLUMNS),
         "Account.txt": _filed(state, changes.accounts, ACCOUNT_COLUMNS),
-        TRADE: _changed(state, facts.pop(TRADE), pc.if_else(is_new, "I", "U")),
+        TRADE: _changed(state, filed.pop(TRADE), pc.if_else(is_new, "I", "U")),
         **{
             file: _changed(state, rows, pa.repeat("I", rows.num_rows))
-            for file, rows in facts.items()
+            for file, rows in filed.items()
         },
         PROSPECT: table_of(state.prospects.records, prospects.COLUMNS),
     }

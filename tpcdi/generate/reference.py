@@ -63,10 +63,10 @@ def tax_rates() -> Iterator[str]:
         yield f"{tax}|{names[tax[:2]]} Income Tax, bracket {tax[2:]}|{rate:.5f}"
 
 
-def dates() -> Iterator[str]:
+def dates(first: date = FIRST_DATE, last: date = LAST_DATE) -> Iterator[str]:
     """Write Date: the fiscal year begins in July, a week on Sunday."""
-    for number in range((LAST_DATE - FIRST_DATE).days + 1):
-        day = FIRST_DATE + timedelta(number)
+    for number in range((last - first).days + 1):
+        day = first + timedelta(number)
         quarter, year = (day.month + 2) // 3, day.year
         fiscal_year, fiscal_quarter = (
             (year + 1, quarter - 2) if quarter > 2 else (year, quarter + 2)

@@ -1,6 +1,7 @@
 """What the generator knows at the end of a batch, and needs to make the next one."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -48,9 +49,17 @@ class State:
         """Take what is due before a moment of the new rows and of those that waited, in order."""
         waiting = [self.later[file], fresh] if file in self.later else [fresh]
         rows = pa.concat_tables(waiting)
-        is_due = pc.less(rows[column], pa.scalar(until, pa.timestamp("s")))
+        is_due = _before(rows[column], until)
         self.later[file] = rows.filter(pc.invert(is_due))
         return rows.filter(is_due).sort_by(column)
+
+    def waiting(self, columns: Mapping[str, str], until: int) -> int:
+        """Count what waits and is due before a moment; files have it in these columns."""
+        return sum(
+            pc.sum(_before(self.later[file][column], until)).as_py() or 0
+            for file, column in columns.items()
+            if file in self.later
+        )
 
     def save(self, folder: Path) -> None:
         """Keep it in a folder."""
@@ -87,3 +96,7 @@ class State:
             "held": self.held,
             **self.later,
         }
+
+
+def _before(times: pa.ChunkedArray, moment: int) -> pa.ChunkedArray:
+    return pc.less(times, pa.scalar(moment, pa.timestamp("s")))
