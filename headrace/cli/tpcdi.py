@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import tpcdi
 from headrace.cli.command import Command, Context, count
 from headrace.cli.tpcdi_parts import Stack
+from headrace.cli.tpcdi_stream import run_stream
 from headrace.clock import SystemClock
 from headrace.errors import ConfigError, Exit
 
 if TYPE_CHECKING:
     from headrace.clock import Clock
 
-ACTIONS = ("generate", "flow", "load", "audit")
+ACTIONS = ("generate", "flow", "load", "stream", "audit")
 SHOW_EVERY_S = 2.0
 ROWS_FIXED, ROWS_PER_SCALE = 112_000, 1_490_000
 
@@ -31,6 +32,8 @@ def run_tpcdi(context: Context) -> int:
             return Exit.OK
         case "load":
             return _load(context)
+        case "stream":
+            return run_stream(context)
         case "audit":
             return _audit(context)
     raise AssertionError(context.arguments.action)
@@ -141,9 +144,23 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="DIR",
-        help="load: the directory that is loaded; audit: the one that the oracle computes from",
+        help="load: the directory that is loaded; stream: the one that was loaded; audit: the one "
+        "that the oracle computes from",
     )
-    parser.add_argument("--json", action="store_true", help="audit: print JSON")
+    parser.add_argument("--json", action="store_true", help="stream, audit: print JSON")
+    parser.add_argument(
+        "--rate",
+        type=count,
+        default=1_000,
+        metavar="R",
+        help="stream: rows of facts a second (1000)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=count,
+        metavar="S",
+        help="stream: send facts for so long, and end with the day complete (until Ctrl-C)",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="generate: where; it is made")
     parser.add_argument(
         "--scale",
@@ -164,7 +181,10 @@ COMMANDS = [
         description="generate writes the source files of all three batches as the benchmark's own "
         "generator lays them out, with their odd cases and the audit's answers. flow names the "
         "dataflow's file, for `headrace up --flow`. load sends a directory's files phase by phase, "
-        "and goes on where it was if it is said again. audit puts every check of the benchmark to "
+        "and goes on where it was if it is said again. stream goes on after the batches that were "
+        "loaded, day after day of about 10 s each: it sends facts at a rate, and tells how long it "
+        "takes until they can be read in the warehouse; said again, it completes the day that was "
+        "cut off, and goes on. audit puts every check of the benchmark to "
         "the warehouse; with a directory, it also computes all tables from the files a second time "
         "and compares them row by row. Results are derived from TPC-DI and not comparable to "
         "published results.",
@@ -173,6 +193,7 @@ COMMANDS = [
             "headrace tpcdi generate --scale 3 --seed 7 --out /data/sf3",
             "headrace tpcdi flow",
             "headrace tpcdi load sf0.1",
+            "headrace tpcdi stream sf0.1 --rate 1000 --seconds 60",
             "headrace tpcdi audit sf0.1",
         ),
         run=run_tpcdi,

@@ -1,10 +1,11 @@
 """The parts of a running stack, as `headrace tpcdi` works on them."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
 from headrace.cli import addresses
 from headrace.config import Config
@@ -12,8 +13,15 @@ from headrace.errors import DefinitionError
 from headrace.local.home import Home
 
 if TYPE_CHECKING:
+    from etl_procs.dataflow import Dataflow
     from etl_procs.model import Stream
+    from etl_procs.reader import Reader
+    from tpcdi.days import Rows
     from tpcdi.snapshot import Connection
+
+LAST_BATCH = "SELECT max(batch) FROM headrace_ledger WHERE dataflow = ?"
+ARRIVED: LiteralString = """\
+SELECT batch FROM headrace.ledger WHERE dataflow = %s AND partition = 0"""
 
 
 class Stack:
@@ -50,6 +58,13 @@ class Stack:
         raws = [json.dumps(row).encode() for row in rows]
         self._posting.post(stream, Cleaner(stream), raws, source, 1)
 
+    def write(self, rows: "Rows", first: int) -> int:
+        """Post lines, of which the first has this number; tell the offset of the last record."""
+        from ingest.cleaning import Cleaner
+
+        cleaner = Cleaner(rows.stream)
+        return self._posting.post(rows.stream, cleaner, rows.lines, rows.source, first)[-1].offset
+
     def taken(self, stream: "Stream") -> None:
         """Return when the core has taken what is in a stream."""
         from headrace.cli.lags import until_taken
@@ -71,6 +86,15 @@ class Stack:
         connection.execute("SET search_path TO tpcdi")
         return connection
 
+    @contextmanager
+    def passage(self) -> "Iterator[Passage]":
+        """Give where it is seen how far facts are on their way."""
+        from etl_procs.core import core_path
+        from etl_procs.reader import Reader
+
+        with self.warehouse() as warehouse:
+            yield Passage(self._flow, Reader(core_path(self._config.home, 0)), warehouse)
+
     def ended(self) -> frozenset[int]:
         """Tell which phases are over."""
         from etl_procs.core import core_path
@@ -79,3 +103,36 @@ class Stack:
         with Reader(core_path(self._config.home, 0)).snapshot() as core:
             _, rows = core.query("SELECT batch FROM phases WHERE NOT is_open", [])
             return frozenset(int(batch or 0) for (batch,) in rows)
+
+
+class Passage:
+    """How far facts are on their way: what the ledgers of the core and of the warehouse say."""
+
+    def __init__(self, flow: "Dataflow", core: "Reader", warehouse: "Connection") -> None:
+        self._flow = flow
+        self._core = core
+        self._warehouse = warehouse
+
+    def committed(self) -> tuple[int, Mapping[str, int]]:
+        """Tell a batch of the core, and before which record of each stream's topic it ended.
+
+        It is the last that any procedure has done: a batch may be in two transactions.
+        """
+        from etl_procs.batch import offset_of
+        from tpcdi.days import FACTS, STREAMS
+
+        name = self._flow.name
+        with self._core.snapshot() as core:
+            _, rows = core.query(LAST_BATCH, [name])
+            ((batch,),) = rows
+            positions = {
+                stream: offset_of(place)
+                for stream in (STREAMS[file].name for file in FACTS)
+                for place in core.positions(name, stream).values()
+            }
+        return int(batch or 0), positions
+
+    def readable(self) -> int:
+        """Tell through which batch the warehouse has what the core gave."""
+        row = self._warehouse.execute(ARRIVED, [self._flow.name]).fetchone()
+        return int(str(row[0])) if row else 0

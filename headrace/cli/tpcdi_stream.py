@@ -1,0 +1,97 @@
+"""`headrace tpcdi stream`: the days after the batches of files, as a live stream."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli.command import Context
+from headrace.cli.tpcdi_parts import Stack
+from headrace.clock import SystemClock
+from headrace.errors import ConfigError, Exit, Interrupted, Refused
+from headrace.local import lock
+
+if TYPE_CHECKING:
+    from tpcdi.stream import Live
+
+KEPT = "tpcdi-stream"
+"""Where the data folder keeps how far the stream is."""
+
+
+def run_stream(context: Context) -> int:
+    """Send days until it is enough, and say how fresh the warehouse was."""
+    from tpcdi.days import Days
+    from tpcdi.freshness import Freshness
+    from tpcdi.stream import Live
+
+    arguments = context.arguments
+    if arguments.folder is None:
+        raise ConfigError(
+            "it is not said what the stream goes on from", hint="Name the directory: stream DIR."
+        )
+    if not arguments.rate:
+        raise ConfigError("no stream has a rate of 0", hint="Choose one from 1 row/s on.")
+    clock, parts = SystemClock(), Stack(context.config)
+    kept = context.config.home / KEPT
+    with _only(kept), parts.passage() as passage:
+        days = Days(arguments.folder, kept, parts.ended())
+        live = Live(days, parts, Freshness(passage, clock), clock, time.sleep, _tell)
+        seconds = inf if arguments.seconds is None else arguments.seconds
+        try:
+            live.run(arguments.rate, seconds)
+        except KeyboardInterrupt:
+            _show(live, as_json=arguments.json)
+            raise Interrupted(
+                "interrupted: a day may be cut off",
+                hint="Say it again: it completes that day, and goes on with the next.",
+            ) from None
+    _show(live, as_json=arguments.json)
+    return Exit.OK
+
+
+@contextmanager
+def _only(kept: Path) -> Iterator[None]:
+    """Let nobody else go on with this stream meanwhile."""
+    kept.mkdir(parents=True, exist_ok=True)
+    descriptor = lock.take(kept / "lock")
+    if descriptor is None:
+        raise Refused(
+            "another `headrace tpcdi stream` runs in this data folder",
+            hint="Wait until it has ended, or end it with Ctrl-C.",
+        )
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _show(live: "Live", *, as_json: bool) -> None:
+    done, figures = live.progress, live.freshness.figures()
+    if as_json:
+        told = {
+            "days": done.days,
+            "rows": done.rows,
+            "seconds": round(done.seconds, 3),
+            "rows_per_s": round(done.rows_per_s, 1),
+            "freshness": {
+                "rows": figures.rows,
+                "p50_ms": figures.p50,
+                "p99_ms": figures.p99,
+                "worst_ms": figures.worst,
+            },
+        }
+        print(json.dumps(told))
+    else:
+        print(
+            f"{done.days} days complete, {done.rows:,} rows of facts sent, "
+            f"{done.rows_per_s:,.0f} rows/s; {figures}"
+        )
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
