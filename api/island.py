@@ -24,7 +24,6 @@ from api.resolve import Resolved, resolve
 from etl_procs import staging
 from etl_procs.model import Outlet
 from etl_procs.reader import Reader
-from migrations import warehouse
 from migrations.errors import translated
 from migrations.warehouse import Connection, Warehouse
 
@@ -110,7 +109,7 @@ class Island:
     @contextmanager
     def _connection(self, place: Warehouse) -> Iterator[Connection]:
         # One for each query: its temporary tables and settings end with it.
-        with warehouse.connect(place.url, application="headrace api") as connection:
+        with place.connect(application="headrace api") as connection:
             connection.execute(SETTINGS, {"timeout_ms": str(self.timeout_ms)})
             yield connection
 

@@ -98,8 +98,8 @@ def translated(doing: str) -> Iterator[None]:
         # connections, restarts, deadlocks, serialization failures and full disks.
         raise Away(
             f"{doing}: the warehouse could not do it: {_said(error)}",
-            hint="Check that PostgreSQL runs and takes connections; nothing was half-done, "
-            "and trying again is safe.",
+            hint="Check that PostgreSQL runs and takes connections, and that user, password and "
+            "database of the URL are right; nothing was half-done, and trying again is safe.",
         ) from error
     except psycopg.Error as error:
         raise WarehouseError(

@@ -136,7 +136,7 @@ class Job:
         return self.place.flows(self.migration.asked)
 
     def _connected(self) -> Connection:
-        connection = warehouse.connect(self._warehouse.url, application="headrace migration")
+        connection = self._warehouse.connect(application="headrace migration")
         self.progress.interrupted_by(partial(warehouse.cancel, connection))
         return connection
 

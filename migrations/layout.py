@@ -60,7 +60,7 @@ def prepare(connection: Connection, place: Warehouse, dataflow: Dataflow) -> Non
     with translated(f"preparing the tables of {dataflow.name}"), connection.transaction():
         connection.execute(PREPARE_LOCK)
         _require_encoding(connection, place)
-        require_version(connection)
+        require_version(connection, place)
         ledger.create(connection)
         connection.execute(CREATE_LAYOUT, {"version": VERSION})
         for partition in range(dataflow.partitions):
@@ -79,7 +79,7 @@ def require(connection: Connection, place: Warehouse, dataflow: Dataflow) -> Non
     wanted = drift.of(place.outlets(dataflow))
     with translated(f"checking the tables of {dataflow.name}"), connection.transaction():
         _require_encoding(connection, place)
-        require_version(connection)
+        require_version(connection, place)
         found = drift.find(connection, wanted) or drift.find_more(connection, wanted)
         drift.refuse(place, dataflow, found)
 
@@ -109,12 +109,13 @@ def version(connection: Connection) -> int | None:
     return VERSION - 1 if there else None
 
 
-def require_version(connection: Connection) -> None:
+def require_version(connection: Connection, place: Warehouse) -> None:
     """Refuse a layout of another version than this one; that there is none yet is none."""
     found = version(connection)
     if found not in (None, VERSION):
         raise Drift(
-            f"the warehouse's layout has version {found}, and this Headrace works with {VERSION}",
+            f"the layout of the warehouse {place.name} has version {found}, and this Headrace "
+            f"works with {VERSION}",
             hint=UPGRADE if found is not None and found < VERSION else "Install a newer Headrace.",
         )
 

@@ -60,7 +60,7 @@ class Merger:
                 log.exception("merging in %s", self._place.name)
 
     def _merge_all(self) -> None:
-        with warehouse.connect(self._place.url, application="headrace merger") as connection:
+        with self._place.connect(application="headrace merger") as connection:
             for dataflow in self._dataflows:
                 self._progress = Progress()
                 self._progress.interrupted_by(partial(warehouse.cancel, connection))

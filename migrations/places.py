@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
 
 from etl_procs.dataflow import Dataflow
 from etl_procs.reader import Reader
 from headrace.errors import HeadraceError, NotRunning
-from migrations import layout, ledger, warehouse
+from migrations import layout, ledger
 from migrations.errors import translated
 from migrations.pushing import Pushing
 from migrations.warehouse import Warehouse
+
+OK, NONE_YET = "ok", "has no tables yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,12 @@ class Found:
     """None: no engine runs."""
     dataflows: tuple[Standing, ...]
 
+    @property
+    def is_trouble(self) -> bool:
+        """Whether something keeps rows from it; that nothing has been moved yet does not."""
+        is_ill = self.state not in (OK, NONE_YET)
+        return is_ill or (self.pusher is not None and self.pusher.is_trouble)
+
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -54,20 +63,20 @@ class Places:
     def _found(self, place: Warehouse, pusher: Pushing | None) -> Found:
         flows = [flow for flow in self.dataflows.values() if place.outlets(flow)]
         names = [flow.name for flow in flows]
-        state = "ok"
+        state = OK
         arrived: dict[ledger.Place, ledger.Migrated] = {}
         merged: dict[ledger.Place, int] = {}
         try:
             with (
                 translated(f"looking at {place.name}"),
-                warehouse.connect(place.url, application="headrace status") as connection,
+                place.connect(application="headrace status") as connection,
             ):
                 found = layout.version(connection)
                 if found == layout.VERSION:
                     arrived = ledger.read(connection, names)
                     merged = ledger.merged(connection, names)
                 elif found is None:
-                    state = "has no tables yet"
+                    state = NONE_YET
                 else:
                     state = f"has a layout of version {found}: run `headrace warehouse upgrade`"
         except HeadraceError as error:
@@ -95,5 +104,5 @@ class Places:
                 row.batch if row else None,
                 merged.get((flow.name, partition)),
                 waiting,
-                row.moved_at.isoformat() if row else None,
+                row.moved_at.astimezone(UTC).isoformat() if row and row.batch else None,
             )

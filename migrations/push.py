@@ -34,6 +34,9 @@ BYTES_MAX = 2**28
 # The transaction in which the core takes note has only locks: its commit waits for no disk.
 CHANGES_NOTHING: LiteralString = "SET LOCAL synchronous_commit = off"
 
+WENT_BACK = "Was it restored from a backup? Restore a newer one."
+IS_NEW = "It is new: the engine copies its tables from another warehouse that has them."
+
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
@@ -103,7 +106,6 @@ def decide(
     through: int,
 ) -> Plan:
     """Plan how to bring a warehouse from what has arrived to batch `through`."""
-    check_continues(arrived, snapshot, dataflow.name, place.name)
     at, after = (dataflow.name, partition), arrived.batch
     confirmed = snapshot.confirmed(dataflow.name)
     if place.name not in confirmed:
@@ -111,6 +113,7 @@ def decide(
             f"the core keeps nothing of {dataflow.name} for the warehouse {place.name}",
             hint="It is new in the configuration: restart the engine, which feeds it from then on.",
         )
+    check_continues(arrived, snapshot, dataflow.name, place.name)
     if lacking := lacks(place, dataflow, arrived):
         raise Unfilled(
             f"the warehouse {place.name} has {dataflow.name} through batch {after}, and nothing of "
@@ -147,7 +150,7 @@ def check_continues(
     )
     if not arrived.fed_by(snapshot.core_id):
         raise LedgerMismatch(
-            f"the warehouse's {dataflow} is fed by the core {arrived.core}, and this one is "
+            f"{dataflow} in {warehouse} is fed by the core {arrived.core}, and this one is "
             f"{snapshot.core_id}: its batches would double or hide the other's rows",
             hint="Push from the data folder that fed it before; or give this one a warehouse of "
             f"its own; {anew}",
@@ -155,17 +158,17 @@ def check_continues(
     committed, forgotten = snapshot.batch(dataflow), snapshot.forgotten(dataflow)
     if arrived.batch > committed:
         raise LedgerMismatch(
-            f"the warehouse has {dataflow} through batch {arrived.batch}, and the core has "
-            f"committed {committed} only: the core was restored to an older state, and its next "
+            f"the warehouse {warehouse} has {dataflow} through batch {arrived.batch}, and the core "
+            f"has committed {committed} only: it was restored to an older state, and its next "
             "batches would be taken for those that have arrived",
             hint="Bring back the core's file as it was; or start over with `headrace reset`; "
             + anew,
         )
     if arrived.batch < forgotten:
         raise Gap(
-            f"the warehouse has {dataflow} through batch {arrived.batch}, and the core has "
-            f"forgotten what it staged through batch {forgotten}: the rows in between are in "
+            f"the warehouse {warehouse} has {dataflow} through batch {arrived.batch}, and the core "
+            f"has forgotten what it staged through batch {forgotten}: the rows in between are in "
             "neither",
-            hint="Was it restored from a backup? Restore a newer one; or copy its tables from "
-            f"another warehouse: `headrace migrate rebuild --warehouse {warehouse}`.",
+            hint=f"{WENT_BACK if arrived.batch else IS_NEW} Or copy its tables from another "
+            f"warehouse: `headrace migrate rebuild --warehouse {warehouse}`.",
         )

@@ -16,7 +16,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.errors import Passing
 from headrace.clock import Clock
 from headrace.errors import HeadraceError
-from migrations import layout, ledger, rebuild, twins, warehouse
+from migrations import layout, ledger, rebuild, twins
 from migrations.errors import Away, Gap
 from migrations.push import Push, check_continues
 from migrations.pushing import NOT_YET, Pushing, State, stopped_by
@@ -160,7 +160,7 @@ class Pusher:
         return self._clock.now().isoformat()
 
     def _connected(self) -> Connection:
-        return warehouse.connect(self._place.url, application="headrace pusher")
+        return self._place.connect(application="headrace pusher")
 
     def _prepare(self, connection: Connection) -> None:
         twins.refuse(connection, self._place, self._others)

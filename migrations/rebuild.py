@@ -11,6 +11,7 @@ and from then on it forgets nothing. So pushes go on from there, without a gap o
 first tells the core how far this warehouse is, and it forgets again.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,13 +20,15 @@ from psycopg import IsolationLevel
 from etl_procs.dataflow import Dataflow
 from etl_procs.origin import Origin
 from headrace.crash import CrashPoints, Point
-from migrations import drift, layout, ledger, merge, warehouse
+from migrations import drift, layout, ledger, merge
 from migrations.errors import Away, Gap, LedgerMismatch, NotFed, translated
 from migrations.plan import Adopt, Plan, Refill, StepMerged
 from migrations.progress import Progress
 from migrations.push import check_continues, lacks
 from migrations.runner import Runner
 from migrations.warehouse import Connection, Warehouse
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Rebuild:
         """Replace what the warehouse has of a dataflow; tell how many rows that is."""
         with (
             translated(f"rebuilding {dataflow.name} in {self.warehouse.name}"),
-            warehouse.connect(self.source.url, application="headrace rebuild") as source,
+            self.source.connect(application="headrace rebuild") as source,
         ):
             source.isolation_level = IsolationLevel.REPEATABLE_READ
             source.read_only = True
@@ -152,7 +155,9 @@ def begin(
             f"`headrace migrate rebuild --warehouse {place.name}`.",
         )
     source = source_of(place, others, dataflow, origins)
-    Rebuild(place, source, origins, crash).run(connection, dataflow)
+    log.info("copying %s from %s to %s, which lacks it", dataflow.name, source.name, place.name)
+    rows = Rebuild(place, source, origins, crash).run(connection, dataflow)
+    log.info("copied %s to %s: %d rows", dataflow.name, place.name, rows)
 
 
 def _has_missed(
@@ -187,7 +192,7 @@ def _ledger_of(other: Warehouse, dataflow: Dataflow) -> dict[ledger.Place, ledge
     try:
         with (
             translated(f"looking at {other.name}"),
-            warehouse.connect(other.url, application="headrace rebuild") as connection,
+            other.connect(application="headrace rebuild") as connection,
         ):
             if layout.version(connection) != layout.VERSION:
                 return {}

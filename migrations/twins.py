@@ -35,7 +35,7 @@ def _sees(other: Warehouse, key: int) -> bool:
     try:
         with (
             translated(f"looking at {other.name}"),
-            warehouse.connect(other.url, application="headrace twins") as connection,
+            other.connect(application="headrace twins") as connection,
         ):
             ((is_free,),) = connection.execute(IS_FREE, {"key": key}).fetchall()
     except HeadraceError:

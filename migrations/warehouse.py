@@ -58,6 +58,10 @@ class Warehouse:
     tables: tuple[str, ...] = ("*",)
     """Their names as DATAFLOW.OUTLET; * stands for any part of one."""
 
+    def connect(self, *, application: str) -> Connection:
+        """Connect to it."""
+        return connect(self.url, application=application, name=self.name)
+
     def outlets(self, dataflow: Dataflow) -> tuple[Outlet, ...]:
         """Give those of a dataflow."""
         return tuple(outlet for outlet in dataflow.outlets.values() if self.takes(outlet))
@@ -92,26 +96,38 @@ def named(places: Iterable[Warehouse], name: str) -> Warehouse:
     """Find a warehouse by its name."""
     known = {place.name: place for place in places}
     if name not in known:
-        raise Refused(f"there is no warehouse {name!r}", hint=f"There are: {', '.join(known)}.")
+        raise Refused(
+            f"there is no warehouse {name!r}",
+            hint=f"There are: {', '.join(known)}. Engine and API know one that is new in the "
+            "configuration from their next start on: `headrace down`, `headrace up`.",
+        )
     return known[name]
 
 
 def check_routes(config: Config, dataflows: Iterable[Dataflow]) -> None:
-    """Refuse outlets that are routed nowhere: what they stage would wait for ever."""
-    known = warehouses(config)
-    for dataflow in dataflows:
-        for outlet in dataflow.outlets.values():
-            if not any(one.takes(outlet) for one in known):
+    """Refuse outlets that are routed nowhere: what they stage would wait for ever. A pattern that
+    no outlet has was meant otherwise.
+    """
+    known, outlets = warehouses(config), [o for flow in dataflows for o in flow.outlets.values()]
+    for one in known:
+        for pattern in one.tables:
+            if pattern != "*" and not any(fnmatchcase(o.full_name, pattern) for o in outlets):
                 raise ConfigError(
-                    f"no warehouse takes {outlet.full_name}",
-                    hint="Add it to those of one: warehouse.tables, or warehouses.NAME.tables.",
+                    f"the warehouse {one.name} is to take {pattern}, and no outlet is called so",
+                    hint=f"There are: {', '.join(o.full_name for o in outlets)}.",
                 )
+    for outlet in outlets:
+        if not any(one.takes(outlet) for one in known):
+            raise ConfigError(
+                f"no warehouse takes {outlet.full_name}",
+                hint="Add it to those of one: warehouse.tables, or warehouses.NAME.tables.",
+            )
 
 
-def connect(url: str, *, application: str) -> Connection:
+def connect(url: str, *, application: str, name: str = DEFAULT) -> Connection:
     """Connect in autocommit mode: what must hold together says so by a transaction block."""
-    _check_url(url)
-    with translated("connecting to the warehouse"):
+    _check_url(url, name)
+    with translated(f"connecting to the warehouse {name}"):
         connection = psycopg.connect(
             url,
             autocommit=True,
@@ -134,7 +150,7 @@ def cancel(connection: Connection) -> None:
     connection.cancel_safe(timeout=CANCEL_TIMEOUT_S)
 
 
-def _check_url(url: str) -> None:
+def _check_url(url: str, name: str) -> None:
     """Refuse what is no connection URL. What PostgreSQL's library says quotes it: never pass it on.
 
     A password with a raw @ or / spills over into what is taken for the host and the port.
@@ -147,8 +163,9 @@ def _check_url(url: str) -> None:
     except (psycopg.Error, UnicodeError):
         understood = False
     if not understood:
+        key = "warehouse.url" if name == DEFAULT else f"warehouses.{name}.url"
         raise ConfigError(
-            "warehouse.url is not a connection URL that PostgreSQL's library understands",
+            f"{key} is not a connection URL that PostgreSQL's library understands",
             hint="Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %XX in place of what "
             "is special in a URL (%40 for @, %2F for /, %25 for %).",
         )

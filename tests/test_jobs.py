@@ -59,11 +59,12 @@ def end(moved: Moved, id_: str = "x") -> Migration:
     return moved.registry.find(id_)
 
 
-def test_numbers_without_an_end_are_refused_and_spoil_no_list(
-    store: shop.Shop, warehouse_url: str
+@pytest.mark.parametrize("number", ["1e999", '"5"', "true"])
+def test_what_is_no_number_or_one_without_an_end_is_refused_and_spoils_no_list(
+    store: shop.Shop, warehouse_url: str, number: str
 ) -> None:
     with api_over(store, warehouse_url) as client:
-        asked = '{"kind": "pull", "idle": {"deadline_s": 1e999}}'
+        asked = f'{{"kind": "pull", "idle": {{"deadline_s": {number}}}}}'
         assert client.send("PUT", "/v1/migrations/x", asked).status == 422
         assert client.send("GET", "/v1/migrations").document == {"migrations": []}
 

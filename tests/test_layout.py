@@ -36,7 +36,7 @@ def test_a_warehouse_of_an_older_layout_is_refused_until_it_is_upgraded_and_then
         connection.execute(
             "INSERT INTO headrace.ledger VALUES ('shop', %(core)s, 1, 2, now())", {"core": core}
         )
-        with pytest.raises(Drift, match="layout has version 2") as caught:
+        with pytest.raises(Drift, match="of the warehouse default has version 2") as caught:
             layout.prepare(connection, HERE, shop.flow)
         assert "headrace warehouse upgrade" in caught.value.hint
         assert layout.upgrade(connection, HERE, shop.flow) == [

@@ -22,6 +22,8 @@ from headrace.errors import DefinitionError, Exit, NotRunning
 from migrations import ids, layout, roles, warehouse
 from migrations.warehouse import Connection
 
+AWAY = "postgresql://postgres@127.0.0.1:1/postgres"
+
 
 @contextmanager
 def commands(store: shop.Shop, url: str) -> Iterator[dict[str, str]]:
@@ -131,7 +133,7 @@ def test_an_option_that_would_have_no_effect_is_refused(
         (["list", "-n", "0"], "'0' is no number from 1 to 1,000"),
         (["list", "-n", "1001"], "'1001' is no number from 1 to 1,000"),
         (["pull", "--idle-for", "nan"], "'nan' is no number of seconds"),
-        (["pull", "--idle-for", "-1"], "expected one argument"),
+        (["pull", "--idle-for", "-1"], "'-1' is no number of seconds"),
     ],
 )
 def test_a_number_that_cannot_be_is_refused(
@@ -264,7 +266,7 @@ def test_the_migrator_writes_and_a_reader_reads_what_is_its_own_and_nothing_else
     other.outlet("things", "id INTEGER NOT NULL")
     with psycopg.connect(warehouse_url, autocommit=True) as admin:
         for _ in range(2):
-            admin.execute(roles.script([shop.flow, other]).encode())
+            admin.execute(roles.script([shop.flow, other]).split("\n", 2)[2].encode())
         with warehouse.connect(warehouse_url, application="test") as connection:
             connection.execute("SET ROLE headrace_migrator")
             for flow in (shop.flow, other):
@@ -284,6 +286,64 @@ def test_the_migrator_writes_and_a_reader_reads_what_is_its_own_and_nothing_else
         ]:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 admin.execute(refused.encode())
+
+
+def test_roles_take_over_what_another_role_has_made(
+    connection: Connection, warehouse_url: str
+) -> None:
+    """What psql is told stops at the first error; here it is told by nobody."""
+    first, command, script = roles.script([shop.flow]).split("\n", 2)
+    assert first.startswith("-- Run by psql")
+    assert command == "\\set ON_ERROR_STOP on"
+    connection.execute(script.encode())
+    owners = """\
+SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+WHERE nspname IN ('headrace', 'shop', 'shop_main', 'shop_delta') AND relkind IN ('r', 'v')
+UNION SELECT pg_get_userbyid(nspowner) FROM pg_namespace
+WHERE nspname IN ('headrace', 'shop', 'shop_main', 'shop_delta')"""
+    assert connection.execute(owners).fetchall() == [("headrace_migrator",)]
+    connection.execute("SET ROLE headrace_migrator")
+    layout.require(connection, shop.HERE, shop.flow)
+
+
+def test_one_warehouse_that_is_not_as_defined_keeps_no_other_from_being_checked(
+    connection: Connection,
+    warehouse_url: str,
+    second_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ["--home", str(tmp_path), *FLOW, "--set", f"warehouse.url={AWAY}"]
+    asked += ["--set", f"warehouses.bare.url={second_url}"]
+    asked += ["--set", f"warehouses.good.url={warehouse_url}"]
+    assert main(["warehouse", "check", *asked]) == Exit.CONFIG
+    told = capsys.readouterr()
+    assert told.out == "good has the tables of shop as they are defined\n"
+    assert "connecting to the warehouse default: " in told.err
+    assert "user, password and database of the URL are right" in told.err
+    assert "the tables of the warehouse bare are not those of dataflow shop" in told.err
+    assert main(["warehouse", "status", *asked]) == Exit.NOT_RUNNING
+    out = capsys.readouterr().out
+    assert max(map(len, out.split("default: ")[0].splitlines())) < 100
+    assert "bare: has no tables yet" in out
+    assert main(["warehouse", "status", "good", *asked]) == Exit.OK
+    (row,) = capsys.readouterr().out.splitlines()[2:]
+    assert row.split()[-1] == "-", "nothing has been moved to it"
+    assert main(["migrate", "plan", *asked]) == Exit.NOT_RUNNING
+    assert "warehouse good" in capsys.readouterr().out
+
+
+def test_tables_that_no_outlet_is_called_are_refused(
+    warehouse_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["warehouse", "check", "--home", str(tmp_path), *FLOW, "--set"]
+    asked += [
+        f"warehouse.url={warehouse_url}",
+        "--set",
+        "warehouse.tables=shop.sales shop.refnds *",
+    ]
+    assert main(asked) == Exit.CONFIG
+    assert "default is to take shop.refnds, and no outlet is called so" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["shop_main", "shop_delta"])

@@ -100,7 +100,10 @@ def test_a_retention_is_of_the_cores_whatever_the_warehouse_takes(
 
 
 def test_an_audit_names_what_is_wrong(
-    store: shop.Shop, connection: Connection, warehouse_url: str
+    store: shop.Shop,
+    connection: Connection,
+    warehouse_url: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     store.sell((1, 1.0, "a"), (2, 1.0, "b"))
     store.push(connection)
@@ -110,6 +113,7 @@ def test_an_audit_names_what_is_wrong(
         put(client, "look", kind="audit")
         found = ended(client, "look")
     assert (found["state"], found["error"]["code"]) == ("failed", "AuditFailed")
+    until(lambda: "migration look failed: shop.sales has 1 row" in caplog.text, 5, str)
     assert found["findings"] == [
         "shop.sales has 1 row, and 2 have arrived",
         "shop.refunds: 1 row of delta are of batches that have not arrived, or are merged",

@@ -24,7 +24,7 @@ from etl_procs.core import core_path
 from etl_procs.origin import Origin
 from etl_procs.rules import by_punctuation
 from headrace import config
-from headrace.cli import figures, main
+from headrace.cli import figures, main, status
 from headrace.cli.status import SupervisorView, View
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
@@ -130,7 +130,7 @@ def test_the_status_and_the_api_tell_it(
     lock.sign_for(held, os.getpid())
     ended = Pushing(State.STOPPED, "2026-01-01", "its tables differ", "Mend them.")
     Board(home.pushers, os.getpid()).write({"default": ended})
-    assert main(asked) == Exit.OK
+    assert main(asked) == Exit.NOT_RUNNING
     said = capsys.readouterr().out
     assert "the pusher to default has stopped: its tables differ\n  Mend them.\n" in said
     assert main(["status", "--home", str(store.home), *FLOW]) == Exit.NOT_RUNNING
@@ -166,6 +166,18 @@ def test_a_stack_of_which_a_warehouse_is_not_fed_is_not_ready(
     assert bool(told) is not is_ready
 
 
+def test_a_warehouse_of_others_that_is_away_is_told_by_the_status(
+    tmp_path: Path, warehouse_url: str
+) -> None:
+    settings = {"warehouse.url": AWAY, "warehouses.good.url": warehouse_url}
+    away = status._away(config.load(settings, environment={}).config)
+    assert list(away) == ["default"]
+    view = View(SupervisorView(Stack.READY), {}, tmp_path, away=away)
+    assert not view.is_ready
+    assert "the warehouse default cannot be used: connecting" in view.lines()[-1]
+    assert status._away(config.load({}, environment={}).config) == {}
+
+
 def test_an_engine_tells_of_the_warehouse_that_must_be_mended_while_it_feeds_the_other(
     running: Parts, tmp_path: Path, warehouse_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,7 +190,7 @@ def test_an_engine_tells_of_the_warehouse_that_must_be_mended_while_it_feeds_the
     asked += ["--set", f"warehouses.mended.url={warehouse_url}"]
 
     def pushers() -> list[dict[str, str] | None]:
-        assert main(asked) == Exit.OK
+        main(asked)
         return [found["pusher"] for found in json.loads(capsys.readouterr().out)]
 
     with engine.engine(warehouses__mended__url=warehouse_url):

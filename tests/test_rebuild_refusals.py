@@ -8,11 +8,11 @@ from waiting import until
 
 from headrace.crash import CrashPoints
 from migrations import layout, ledger, warehouse
-from migrations.errors import LedgerMismatch, NotFed
+from migrations.errors import Gap, LedgerMismatch, NotFed
 from migrations.merge import Merging
-from migrations.push import Push
+from migrations.push import Push, decide
 from migrations.pushing import State
-from migrations.rebuild import Rebuild
+from migrations.rebuild import Rebuild, begin
 from migrations.warehouse import DEFAULT, Connection, Warehouse
 
 
@@ -73,6 +73,43 @@ def test_a_warehouse_that_no_other_can_fill_stops_its_pusher(
     with connected(second), pushing(shop.flow, push_to_it, first, [first, second]) as it:
         until(lambda: it.pushing.state is State.STOPPED, 20, lambda: "it goes on")
         assert "no other warehouse has them for all of its tables" in it.pushing.what
+
+
+def test_what_a_plan_says_of_a_warehouse_that_is_new_is_to_restart_the_engine(
+    store: shop.Shop, connection: Connection, warehouse_url: str, second_url: str
+) -> None:
+    first, second = Warehouse(DEFAULT, warehouse_url), Warehouse("second", second_url)
+    sell(store, 1)
+    push(store, first, connection)
+    with connected(second) as there, store.reader.snapshot() as snapshot:
+        row = ledger.read(there, ["shop"])["shop", 0]
+        with pytest.raises(NotFed) as caught:
+            decide(second, shop.flow, 0, row, snapshot, 1)
+        assert "restart the engine" in caught.value.hint
+    store.origin.feed("shop", [DEFAULT, "second"])
+    with store.reader.snapshot() as snapshot, pytest.raises(Gap) as gap:
+        decide(second, shop.flow, 0, row, snapshot, 1)
+    assert gap.value.hint.startswith("It is new: the engine copies its tables from another")
+
+
+def test_a_rebuild_tells_how_many_rows_it_has_copied_and_the_first_copy_is_in_the_log(
+    store: shop.Shop,
+    connection: Connection,
+    warehouse_url: str,
+    second_url: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, second = Warehouse(DEFAULT, warehouse_url), Warehouse("second", second_url)
+    sell(store, 1, 2)
+    push(store, first, connection)
+    store.origin.feed("shop", [DEFAULT, "second"])
+    caplog.set_level("INFO")
+    with connected(second) as there:
+        begin(there, second, [first, second], shop.flow, 0, [store.origin], CrashPoints())
+        rebuild = Rebuild(second, first, [store.origin], CrashPoints())
+        assert rebuild.run(there, shop.flow) == 4
+    assert "copying shop from default to second" in caplog.text
+    assert "copied shop to second: 4 rows" in caplog.text
 
 
 def test_a_warehouse_that_is_not_fed_is_not_rebuilt(

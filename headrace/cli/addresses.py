@@ -1,11 +1,13 @@
 """Where the parts are: as configured, or as the stack that runs in this data folder says."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.cli import parts
 from headrace.config import Broker, Config
-from headrace.errors import NotRunning
+from headrace.errors import HeadraceError, NotRunning
 from headrace.local import postgres, state
 from headrace.local.home import Home
 from headrace.local.part import reachable
@@ -43,6 +45,22 @@ def warehouses(config: Config, name: str = "") -> "tuple[Warehouse, ...]":
 
     found = of.warehouses(warehouse(config))
     return (of.named(found, name),) if name else found
+
+
+def at_each_warehouse(config: Config, name: str, do: "Callable[[Warehouse], None]") -> None:
+    """Do something in each warehouse, or in the one of this name; one that fails keeps no other
+    back. What the last says that failed is raised, what others say is printed.
+    """
+    failed: list[HeadraceError] = []
+    for place in warehouses(config, name):
+        try:
+            do(place)
+        except HeadraceError as error:
+            failed.append(error)
+    for other in failed[:-1]:
+        print(f"headrace: {other.what}\n  {other.hint}", file=sys.stderr)
+    if failed:
+        raise failed[-1]
 
 
 def _running(config: Config, part: str, key: str) -> str:

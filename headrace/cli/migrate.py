@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
@@ -16,6 +16,9 @@ from headrace.cli.table import laid_out
 from headrace.config import Config
 from headrace.errors import ConfigError, Exit, HeadraceError, NotRunning, Refused
 from migrations import ids
+
+if TYPE_CHECKING:
+    from migrations.warehouse import Warehouse
 
 ASKED = ("pull", "merge", "retention", "audit", "rebuild")
 KINDS = {"push": "pull", **{kind: kind for kind in ASKED}}
@@ -85,7 +88,7 @@ def _plan(context: Context) -> int:
     from etl_procs import loader
     from etl_procs.core import core_path
     from etl_procs.reader import Reader
-    from migrations import explain, layout, ledger, push, warehouse
+    from migrations import explain, layout, ledger, push
     from migrations.errors import translated
 
     config = context.config
@@ -95,13 +98,11 @@ def _plan(context: Context) -> int:
             known = ", ".join(dataflows)
             raise Refused(f"there is no dataflow {name}", hint=f"There are: {known}.")
     wanted = [dataflows[name] for name in context.arguments.dataflow or dataflows]
-    for place in addresses.warehouses(config, context.arguments.warehouse):
+
+    def plan(place: "Warehouse") -> None:
         print(f"warehouse {place.name}")
-        with (
-            translated("planning"),
-            warehouse.connect(place.url, application="headrace plan") as connection,
-        ):
-            layout.require_version(connection)
+        with translated("planning"), place.connect(application="headrace plan") as connection:
+            layout.require_version(connection, place)
             is_there = layout.version(connection) is not None
             arrived = ledger.read(connection, list(dataflows)) if is_there else {}
         for flow in wanted:
@@ -112,8 +113,10 @@ def _plan(context: Context) -> int:
                     continue
                 with Reader(core_path(config.home, partition)).snapshot() as snapshot:
                     through = snapshot.batch(flow.name)
-                    plan = push.decide(place, flow, partition, at, snapshot, through)
-                print("\n".join(explain.lines(plan)) or f"nothing of {flow.place(partition)}")
+                    found = push.decide(place, flow, partition, at, snapshot, through)
+                print("\n".join(explain.lines(found)) or f"nothing of {flow.place(partition)}")
+
+    addresses.at_each_warehouse(config, context.arguments.warehouse, plan)
     return Exit.OK
 
 

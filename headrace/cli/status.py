@@ -14,7 +14,7 @@ from headrace.cli.command import Context
 from headrace.cli.table import laid_out
 from headrace.clock import Clock, SystemClock
 from headrace.config import Config
-from headrace.errors import Exit
+from headrace.errors import Exit, HeadraceError
 from headrace.local import lock, state
 from headrace.local.home import Home
 from headrace.local.part import Probe
@@ -23,6 +23,7 @@ from headrace.local.state import PartState, StackState, State
 if TYPE_CHECKING:
     from headrace.cli.figures import CoreView
     from migrations.pushing import Pushing
+    from migrations.warehouse import Warehouse
 
 LAG_UNITS = {parts.ENGINE: "records", parts.POSTGRES: "rows"}
 HEADER = ("part", "state", "pid", "address", "lag", "age", "restarts")
@@ -62,11 +63,14 @@ class View:
     pushers: "Mapping[str, Pushing]" = field(default_factory=dict)
     """What the engine's do, by warehouse."""
 
+    away: Mapping[str, str] = field(default_factory=dict)
+    """The warehouses that a running stack has not started and cannot use just now, and why."""
+
     @property
     def is_ready(self) -> bool:
-        """Whether all is ready, and each warehouse is fed."""
+        """Whether all is ready, and each warehouse is there and fed."""
         is_fed = not any(pusher.is_trouble for pusher in self.pushers.values())
-        return self.supervisor.state is State.READY and is_fed
+        return self.supervisor.state is State.READY and is_fed and not self.away
 
     def json(self) -> str:
         """Write it as JSON."""
@@ -81,6 +85,8 @@ class View:
         first = ("supervisor", own.state, own.pid or "-", "-", "-", _age(own.age_s), "-")
         rows = [first, *(_row(name, part) for name, part in self.parts.items())]
         why = ["", own.why] if own.why else []
+        for name, reason in self.away.items():
+            why += ["", f"the warehouse {name} cannot be used: {reason}"]
         for name, pusher in self.pushers.items():
             why += ["", *pusher.lines(name)] if pusher.is_trouble else []
         cores = ["", *_figures().lines(self.cores)] if self.cores else []
@@ -99,10 +105,31 @@ def look(config: Config, clock: Clock) -> View:
     home = Home(config.home)
     running = state.running(home)
     view = _gone(home) if running is None else _living(config, home, running, clock.now())
+    if running is not None:
+        view = replace(view, away=_away(config))
     figures = _figures()
     return replace(
         view, cores=tuple(figures.look(home, clock.now())), pushers=figures.pushing(config.home)
     )
+
+
+def _away(config: Config) -> dict[str, str]:
+    """Connect to each warehouse that is somebody else's, side by side."""
+    # Here, because every other command would pay for importing PostgreSQL's library.
+    from migrations import warehouse
+
+    others = [place for place in warehouse.warehouses(config) if place.url]
+
+    def reason(place: "Warehouse") -> str:
+        try:
+            place.connect(application="headrace status").close()
+        except HeadraceError as error:
+            return error.what
+        return ""
+
+    with ThreadPoolExecutor() as pool:
+        told = zip(others, pool.map(reason, others), strict=True)
+        return {place.name: why for place, why in told if why}
 
 
 def _figures() -> ModuleType:

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict, astuple
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ HEAD = (
     "arrived",
     "merged",
     "rows",
-    "moved",
+    "moved (UTC)",
 )
 
 
@@ -34,25 +34,19 @@ def run_warehouse(context: Context) -> int:
     """Do what is asked."""
     # Here, because every other command would pay for importing Arrow.
     from etl_procs import loader
-    from migrations import layout, roles
+    from migrations import roles
+    from migrations.warehouse import check_routes
 
     config = context.config
     flows = list(loader.load(config.flows).values())
     match context.arguments.action:
         case "init":
-            for connection, place, flow in _each(context, flows):
-                layout.prepare(connection, place, flow)
-                print(f"{place.name} has the tables of {flow.name}")
+            _at_each(context, flows, _init)
         case "check":
-            for connection, place, flow in _each(context, flows):
-                layout.require(connection, place, flow)
-                print(f"{place.name} has the tables of {flow.name} as they are defined")
+            check_routes(config, flows)
+            _at_each(context, flows, _check)
         case "upgrade":
-            for connection, place, flow in _each(context, flows):
-                done = layout.upgrade(connection, place, flow)
-                print(
-                    "\n".join(done) or f"{place.name} has the tables of {flow.name} as defined",
-                )
+            _at_each(context, flows, _upgrade)
         case "status":
             return _status(context, flows)
         case "roles":
@@ -60,16 +54,45 @@ def run_warehouse(context: Context) -> int:
     return Exit.OK
 
 
-def _each(
-    context: Context, flows: "list[Dataflow]"
-) -> "Iterator[tuple[Connection, Warehouse, Dataflow]]":
-    from migrations import twins, warehouse
+def _init(connection: "Connection", place: "Warehouse", flow: "Dataflow") -> str:
+    from migrations import layout
+
+    layout.prepare(connection, place, flow)
+    return f"{place.name} has the tables of {flow.name}"
+
+
+def _check(connection: "Connection", place: "Warehouse", flow: "Dataflow") -> str:
+    from migrations import layout
+
+    layout.require(connection, place, flow)
+    return f"{place.name} has the tables of {flow.name} as they are defined"
+
+
+def _upgrade(connection: "Connection", place: "Warehouse", flow: "Dataflow") -> str:
+    from migrations import layout
+
+    done = layout.upgrade(connection, place, flow)
+    return "\n".join(done) or f"{place.name} has the tables of {flow.name} as defined"
+
+
+def _at_each(
+    context: Context,
+    flows: "list[Dataflow]",
+    do: "Callable[[Connection, Warehouse, Dataflow], str]",
+) -> None:
+    """Do it in each warehouse for each dataflow that it takes, and print what was done."""
+    from migrations import twins
 
     known = addresses.warehouses(context.config)
-    for place in addresses.warehouses(context.config, context.arguments.name):
-        with warehouse.connect(place.url, application="headrace warehouse") as connection:
+
+    def do_all(place: "Warehouse") -> None:
+        with place.connect(application="headrace warehouse") as connection:
             twins.refuse(connection, place, known)
-            yield from ((connection, place, flow) for flow in flows if place.outlets(flow))
+            for flow in flows:
+                if place.outlets(flow):
+                    print(do(connection, place, flow))
+
+    addresses.at_each_warehouse(context.config, context.arguments.name, do_all)
 
 
 def _status(context: Context, flows: "list[Dataflow]") -> int:
@@ -81,13 +104,14 @@ def _status(context: Context, flows: "list[Dataflow]") -> int:
     places = addresses.warehouses(config, context.arguments.name)
     dataflows, pushers = {flow.name: flow for flow in flows}, partial(figures.pushing, config.home)
     found = Places(places, dataflows, core_paths(config.home), pushers).look()
+    code = Exit.NOT_RUNNING if any(each.is_trouble for each in found) else Exit.OK
     if context.arguments.json:
         print(json.dumps([asdict(each) for each in found]))
-        return Exit.OK
+        return code
     rows = [
         (
             each.name,
-            each.state,
+            "ok" if each.state == "ok" else "see below",
             each.pusher.state if each.pusher else "-",
             *map(_shown, astuple(standing)),
         )
@@ -96,9 +120,11 @@ def _status(context: Context, flows: "list[Dataflow]") -> int:
     ]
     print("\n".join(laid_out(HEAD, rows, right=[4, 5, 6, 7])))
     for each in found:
+        if each.state != "ok":
+            print(f"{each.name}: {each.state}")
         for line in each.pusher.lines(each.name) if each.pusher else ():
             print(line)
-    return Exit.OK
+    return code
 
 
 def _shown(value: object) -> object:
