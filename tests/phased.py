@@ -23,6 +23,8 @@ NAMESPACE = "{http://www.tpc.org/tpc-di}"
 Rows = list[dict[str, Any]]
 CONVERT: Mapping[pa.DataType, Any] = {pa.int64(): int, pa.float64(): float, pa.string(): str}
 CUTS = (1, 10, 1_000, 10_000)
+SAID = ("source", "text", "data")
+WAITS = "Rows that wait"
 
 
 def rows_of(stream: Stream, file: Path) -> Rows:
@@ -171,11 +173,19 @@ def exported(trial: Trial) -> dict[str, bytes]:
         return {table: (Path(folder) / f"{table}.csv").read_bytes() for table in schema.TABLES}
 
 
-def messages(trial: Trial, kind: str = "Alert") -> Iterator[tuple[object, ...]]:
+def messages(trial: Trial, kind: str = "Alert") -> Iterator[tuple[Any, ...]]:
     """Give the messages of a kind: batch, source, text and data."""
     for row in trial.outlet("dimessages"):
         if row["messagetype"] == kind:
             yield tuple(row[f"message{n}"] if n else row["batchid"] for n in ("", *SAID))
 
 
-SAID = ("source", "text", "data")
+def waiting(trial: Trial, batch: int) -> dict[object, object]:
+    """Tell what is said to wait when a phase ends."""
+    told = [said for said in messages(trial) if said[0] == batch and said[2] == WAITS]
+    return {source: number for _, source, _, number in told}
+
+
+def rows(trial: Trial, table: str, *names: str) -> list[tuple[Any, ...]]:
+    """Give what an outlet was given, of some columns."""
+    return [tuple(row[name] for name in names) for row in trial.outlet(table)]

@@ -2,11 +2,11 @@
 
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import phased
 import pytest
 from digen import Digen
+from phased import rows, waiting
 
 from etl_procs import Trial
 from tpcdi import oracle
@@ -32,20 +32,6 @@ def agrees(made: Digen, folder: Path, *seeds: int) -> None:
             found = "\n".join(map(str, differences(computed, "warehouse")))
             assert found == "", f"seed {seed}: {found}"
             assert trial.dead_letters() == []
-
-
-WAITS = "Rows that wait"
-
-
-def waiting(trial: Trial, batch: int) -> dict[object, object]:
-    """Tell what is said to wait when a phase ends."""
-    told = [said for said in phased.messages(trial) if said[0] == batch and said[2] == WAITS]
-    return {source: number for _, source, _, number in told}
-
-
-def rows(trial: Trial, table: str, *names: str) -> list[tuple[Any, ...]]:
-    """Give what an outlet was given, of some columns."""
-    return [tuple(row[name] for name in names) for row in trial.outlet(table)]
 
 
 def test_records_of_a_company_that_differ_are_two_versions_even_if_their_rows_are_the_same(

@@ -2,7 +2,8 @@
 
 Names are those of the benchmark in lower case, which is how PostgreSQL reads them. Three things are
 ours: a watch has a number of its own (`watchid`), since a customer may place the same one twice in
-a day; NUM(n) without decimals is INTEGER and CHAR(n) TEXT; a yield may have more than five digits.
+a day; NUM(n) without decimals is INTEGER and CHAR(n) TEXT; a yield and a P/E ratio have room for
+all that prices and dividends can come to.
 """
 
 from typing import NamedTuple
@@ -164,7 +165,7 @@ TABLES = {
     "factmarkethistory": Definition(
         """\
     sk_securityid INTEGER NOT NULL, sk_companyid INTEGER NOT NULL, sk_dateid INTEGER NOT NULL,
-    peratio NUMERIC(10,2), yield NUMERIC(10,2) NOT NULL,
+    peratio NUMERIC(15,2), yield NUMERIC(15,2) NOT NULL,
     fiftytwoweekhigh NUMERIC(8,2) NOT NULL, sk_fiftytwoweekhighdate INTEGER NOT NULL,
     fiftytwoweeklow NUMERIC(8,2) NOT NULL, sk_fiftytwoweeklowdate INTEGER NOT NULL,
     closeprice NUMERIC(8,2) NOT NULL, dayhigh NUMERIC(8,2) NOT NULL, daylow NUMERIC(8,2) NOT NULL,

@@ -16,6 +16,7 @@ from tpcdi.dataflow.facts import (
     hundredths,
     joined,
 )
+from tpcdi.dataflow.forms import AMOUNT, ID, TIME
 from tpcdi.dataflow.outlets import OUTLETS, table
 from tpcdi.dataflow.phases import Held, Phase, current, has
 from tpcdi.dataflow.sources import cash, cash_changes, flow
@@ -27,6 +28,7 @@ balances = flow.table(
 )
 held, parked = Held(cash), Held(cash, "parked_cash")
 
+FORMS = {"ct_ca_id": ID, "ct_dts": TIME, "ct_amt": AMOUNT}
 DAY_DIGITS = 100_000_000
 """An account and a day are one number: the account times this, and the day."""
 
@@ -54,7 +56,7 @@ def bank(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, then: 
     """Bring balances forward."""
     phase = current(tx)
     ready = has(tx, phase, *READY)
-    rows = held.admit(tx, joined(tx, first, then, "ct_dts"), when=ready)
+    rows = held.admit(tx, joined(tx, first, then, FORMS), when=ready)
     if phase is None or not ready:
         return
     rows = pa.concat_tables([parked.take(tx, phase.batch), rows])

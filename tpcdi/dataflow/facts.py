@@ -3,7 +3,7 @@ are numbers as 20170707, times of day as 93000.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from etl_procs import Batch, Transaction
 from tpcdi.dataflow.customers import customers
+from tpcdi.dataflow.forms import CHANGE, Form, formed
 from tpcdi.dataflow.listing import STAGE as LISTING
 from tpcdi.dataflow.listing import listed, securities
 from tpcdi.dataflow.people import STAGE as PEOPLE
@@ -53,37 +54,12 @@ customer_at = flow.lookup(
 )
 
 
-def joined(tx: Transaction, first: Batch, then: Batch, time: str = "") -> pa.Table:
+def joined(tx: Transaction, first: Batch, then: Batch, forms: Mapping[str, Form]) -> pa.Table:
     """Give the rows of a source, which come in one of two streams, without what CDC adds; those
-    whose time is none are rejected.
+    that are not of these forms are rejected.
     """
-    names = first.stream.columns.names
-    return pa.concat_tables([timed(tx, batch, time).select(names) for batch in (first, then)])
-
-
-def timed(tx: Transaction, batch: Batch, time: str) -> pa.Table:
-    """Give the rows of a batch; those whose time is none are rejected."""
-    rows = batch.table
-    if not time:
-        return rows
-    try:
-        pc.cast(rows[time], pa.timestamp("s"))
-    except pa.ArrowInvalid:
-        are_times = [_is_time(text) for text in rows[time].to_pylist()]
-        for index, is_time in enumerate(are_times):
-            if not is_time:
-                row = batch.row(index)
-                tx.reject(row, f"{time} is no time: {row[time]}")
-        return rows.filter(pa.array(are_times))
-    return rows
-
-
-def _is_time(text: str) -> bool:
-    try:
-        pc.cast(pa.scalar(text), pa.timestamp("s"))
-    except pa.ArrowInvalid:
-        return False
-    return True
+    changes = formed(tx, then, {"cdc_flag": CHANGE, **forms})
+    return pa.concat_tables([formed(tx, first, forms), changes.select(first.stream.columns.names)])
 
 
 def at(phase: Phase, days: Numbers) -> Numbers:

@@ -40,7 +40,7 @@ def hold(tx: Transaction, over: Batch, first: Batch, then: Batch) -> None:
     """Enter holdings; those of trades that are not over wait for them."""
     phase = current(tx)
     ready = has(tx, phase, *READY)
-    rows = held.admit(tx, joined(tx, first, then), when=ready)
+    rows = held.admit(tx, joined(tx, first, then, {}), when=ready)
     if phase is None or not ready:
         return
     rows = pa.concat_tables([_released(tx, over), rows]).combine_chunks()

@@ -15,61 +15,25 @@ from etl_procs import Batch, Table, Transaction
 from tpcdi.dataflow.messages import alert
 from tpcdi.dataflow.outlets import OUTLETS
 from tpcdi.dataflow.phases import Held, Phase, complete, current, finish, has, phases
+from tpcdi.dataflow.records import (
+    AMOUNTS,
+    COMPANY,
+    KIND,
+    NUMBERS,
+    REPORT,
+    REPORT_OF,
+    SECURITY,
+    SECURITY_OF,
+    date_of,
+    fields,
+    number_of,
+    readable,
+)
 from tpcdi.dataflow.reference import COMPLETE, industry_names, referred, status_names
 from tpcdi.dataflow.sources import finwire, flow
 from tpcdi.dataflow.versions import Image, Versions
 
 STAGE = "listing"
-KIND, KINDS = slice(15, 18), ("CMP", "SEC", "FIN")
-CIK_DIGITS = 10
-
-COMPANY = {
-    "name": slice(18, 78),
-    "companyid": slice(78, 88),
-    "status": slice(88, 92),
-    "industry": slice(92, 94),
-    "sprating": slice(94, 98),
-    "foundingdate": slice(98, 106),
-    "addressline1": slice(106, 186),
-    "addressline2": slice(186, 266),
-    "postalcode": slice(266, 278),
-    "city": slice(278, 303),
-    "stateprov": slice(303, 323),
-    "country": slice(323, 347),
-    "ceo": slice(347, 393),
-    "description": slice(393, 543),
-}
-SECURITY = {
-    "symbol": slice(18, 33),
-    "issue": slice(33, 39),
-    "status": slice(39, 43),
-    "name": slice(43, 113),
-    "exchangeid": slice(113, 119),
-    "sharesoutstanding": slice(119, 132),
-    "firsttrade": slice(132, 140),
-    "firsttradeonexchange": slice(140, 148),
-    "dividend": slice(148, 160),
-}
-SECURITY_OF = slice(160, 220)
-REPORT = {
-    "fi_year": slice(18, 22),
-    "fi_qtr": slice(22, 23),
-    "fi_qtr_start_date": slice(23, 31),
-    "fi_revenue": slice(39, 56),
-    "fi_net_earn": slice(56, 73),
-    "fi_basic_eps": slice(73, 85),
-    "fi_dilut_eps": slice(85, 97),
-    "fi_margin": slice(97, 109),
-    "fi_inventory": slice(109, 126),
-    "fi_assets": slice(126, 143),
-    "fi_liability": slice(143, 160),
-    "fi_out_basic": slice(160, 173),
-    "fi_out_dilut": slice(173, 186),
-}
-REPORT_OF = slice(186, 246)
-NUMBERS = ("fi_year", "fi_qtr", "fi_out_basic", "fi_out_dilut")
-AMOUNTS = REPORT.keys() - {*NUMBERS, "fi_qtr_start_date"}
-
 RATINGS = {
     *("AAA", "AA+", "AA", "AA-", "A+", "A", "A-", "BBB+", "BBB", "BBB-", "BB+", "BB", "BB-"),
     *("B+", "B", "B-", "CCC+", "CCC", "CCC-", "CC", "C", "D"),
@@ -107,7 +71,7 @@ def list_(tx: Transaction, _said: Batch, batch: Batch) -> None:
     """Take all days."""
     phase = current(tx)
     is_due = has(tx, phase, *COMPLETE, "FINWIRE") and not has(tx, phase, STAGE)
-    lines = held.admit(tx, batch.table, when=is_due)["line"].to_pylist()
+    lines = held.admit(tx, readable(tx, batch), when=is_due)["line"].to_pylist()
     if phase is None or not is_due:
         return
     Listing(tx, phase).take(sorted(lines, key=_time))
@@ -142,22 +106,36 @@ class Listing:
         """Take whole days."""
         waiting = parked.take(self.tx)["line"].to_pylist()
         for written, records in groupby(lines, key=_day):
-            kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
-            for line in (*waiting, *records):
-                kinds[line[KIND]].append(line)
-            day = int(written)
-            changed = self._companies(kinds["CMP"], day)
+            of_day = [*waiting, *records]
+            companies, listings, reports = (
+                [line for line in of_day if line[KIND] == kind] for kind in ("CMP", "SEC", "FIN")
+            )
+            day = self._day_of(written)
+            changed, unknown = self._companies(companies, day)
             waiting = [
-                *self._securities(kinds["SEC"], changed, day),
-                *self._reported(kinds["FIN"]),
+                *unknown,
+                *self._securities(listings, changed, day),
+                *self._reported(reports),
             ]
         parked.put(self.tx, pa.table({"line": waiting}))
         self.tx.executemany("INSERT OR REPLACE INTO earnings VALUES (?, ?, ?)", self._earnings)
         self.tx.emit(OUTLETS["financial"], self._reports)
 
-    def _companies(self, lines: list[str], day: int) -> Mapping[int, int]:
-        """Make a version of each company that is now another; give their surrogate keys."""
-        images = {image["companyid"]: image for image in map(self._company, lines)}
+    def _day_of(self, written: str) -> int:
+        """Give the day of a version: what comes after the historical load changes no history."""
+        return int(written) if self.phase.batch == 1 else self.phase.day
+
+    def _companies(self, lines: list[str], day: int) -> tuple[Mapping[int, int], list[str]]:
+        """Make a version of each company that is now another; give their surrogate keys, and the
+        records of a status or an industry that is not known.
+        """
+        images, unknown = {}, []
+        for line in lines:
+            image = self._company(line)
+            if image["status"] and image["industry"]:
+                images[image["companyid"]] = image
+            else:
+                unknown.append(line)
         new = [image for image in images.values() if self._is_new(image)]
         keys: dict[int, int] = companies.write(self.tx, new, self.phase, day)
         for image in new:
@@ -167,7 +145,7 @@ class Listing:
                 alert(self.tx, self.phase, "DimCompany", "Invalid SPRating", data)
         self.tx.executemany("INSERT OR REPLACE INTO company_names VALUES (:name, :companyid)", new)
         self._keys |= keys
-        return keys
+        return keys, unknown
 
     def _is_new(self, image: Image) -> bool:
         before = companies.latest(self.tx, image["companyid"])
@@ -180,8 +158,8 @@ class Listing:
         return {
             **image,
             "companyid": int(image["companyid"]),
-            "status": self._statuses[image["status"]],
-            "industry": self._industries[image["industry"]],
+            "status": self._statuses.get(image["status"]),
+            "industry": self._industries.get(image["industry"]),
             "foundingdate": date_of(image["foundingdate"]),
             "rating": rating,
             "record": line[KIND.stop :].rstrip(),
@@ -191,7 +169,7 @@ class Listing:
 
     def _securities(self, lines: list[str], changed: Mapping[int, int], day: int) -> list[str]:
         """Make a version of each security that is listed or whose company is now another; give
-        the records of companies that are not known.
+        the records of companies or of a status that are not known.
         """
         images = {
             image["symbol"]: image
@@ -202,15 +180,15 @@ class Listing:
         }
         unknown = []
         for line in lines:
-            id_ = self._company_of(line, SECURITY_OF)
-            if id_ is None:
+            id_, image = self._company_of(line, SECURITY_OF), fields(line, SECURITY)
+            status = self._statuses.get(image["status"])
+            if id_ is None or status is None:
                 unknown.append(line)
                 continue
-            image = fields(line, SECURITY)
             images[image["symbol"]] = {
                 **image,
                 "companyid": id_,
-                "status": self._statuses[image["status"]],
+                "status": status,
                 "sharesoutstanding": int(image["sharesoutstanding"]),
                 "firsttrade": date_of(image["firsttrade"]),
                 "firsttradeonexchange": date_of(image["firsttradeonexchange"]),
@@ -240,9 +218,10 @@ class Listing:
         return unknown
 
     def _company_of(self, line: str, where: slice) -> int | None:
-        """Find whom a record refers to: a short one has the number, a long one the name."""
+        """Find whom a record refers to."""
         said = line[where]
-        id_ = int(said) if len(said) <= CIK_DIGITS else self._ids.get(said.strip())
+        id_ = number_of(said)
+        id_ = self._ids.get(said.strip()) if id_ is None else id_
         return id_ if id_ is not None and self._key(id_) else None
 
     def _key(self, id_: int) -> int:
@@ -250,16 +229,6 @@ class Listing:
             latest = companies.latest(self.tx, id_)
             self._keys[id_] = latest["sk_companyid"] if latest else 0
         return self._keys[id_]
-
-
-def fields(line: str, where: Mapping[str, slice]) -> Image:
-    """Take the fields of a record; what is blank is NULL."""
-    return {name: line[at].strip() or None for name, at in where.items()}
-
-
-def date_of(digits: str | None) -> str | None:
-    """Write the digits of a day as a date."""
-    return f"{digits[:4]}-{digits[4:6]}-{digits[6:8]}" if digits else None
 
 
 def names_of(tx: Transaction, table: Table) -> dict[Any, str]:

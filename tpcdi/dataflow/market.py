@@ -25,6 +25,7 @@ from tpcdi.dataflow.facts import (
     ratio,
     security_at,
 )
+from tpcdi.dataflow.forms import DAY, PRICE
 from tpcdi.dataflow.listing import earnings
 from tpcdi.dataflow.messages import MESSAGES, alert
 from tpcdi.dataflow.outlets import OUTLETS, table
@@ -46,6 +47,7 @@ FROM asked LEFT JOIN earnings ON earnings.companyid = asked.companyid
     AND earnings.quarter BETWEEN asked.quarter - 4 AND asked.quarter - 1
 GROUP BY 1, 2"""
 QUARTERS = 100_000
+FORMS = {"dm_date": DAY, "dm_close": PRICE, "dm_high": PRICE, "dm_low": PRICE}
 
 
 class Extremes(NamedTuple):
@@ -60,8 +62,9 @@ class Extremes(NamedTuple):
 class Year:
     """The highs and lows of the days that are needed, by symbol."""
 
-    def __init__(self, digest: str) -> None:
+    def __init__(self, digest: str, oldest: int = 0) -> None:
         self.digest = digest
+        self.oldest = oldest
         self._rows: dict[str, int] = {}
         self.days: list[int] = []
         self._high = np.empty((0, 0), np.int64)
@@ -86,7 +89,7 @@ class Year:
         row, column = places[symbols.indices.to_numpy()], np.searchsorted(after, on)
         high[row, column] = rows["high"].to_numpy()
         low[row, column] = rows["low"].to_numpy()
-        self.days, self._high, self._low = after, high, low
+        self.days, self._high, self._low, self.oldest = after, high, low, oldest
         return row, column
 
     def extremes(self, row: Numbers, column: Numbers) -> Extremes:
@@ -122,7 +125,7 @@ def trade_day(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, t
     """Enter the days of securities."""
     phase = current(tx)
     ready = has(tx, phase, *READY)
-    rows = held.admit(tx, joined(tx, first, then, "dm_date"), when=ready)
+    rows = held.admit(tx, joined(tx, first, then, FORMS), when=ready)
     if phase is None or not ready:
         return
     rows = pa.concat_tables([parked.take(tx, phase.batch), rows])
@@ -188,8 +191,8 @@ def _extremes(tx: Transaction, rows: pa.Table) -> Extremes:
     year, _kept = _kept, Year("")  # what fails amid this leaves nothing that could be wrong
     (known,) = tx.query("SELECT coalesce(max(digest), '') AS digest FROM quote_digests")
     oldest = year_before(pc.min(rows["day"]).as_py())
-    if known["digest"] != year.digest or not year.digest:
-        year = Year(known["digest"])
+    if known["digest"] != year.digest or not year.digest or oldest < year.oldest:
+        year = Year(known["digest"], oldest)
         before = tx.table("SELECT * FROM quotes WHERE day > ?", [oldest])
         if before.num_rows:
             year.add(before, oldest)

@@ -1,14 +1,26 @@
 """Messages: what the rules want to be said, and what the loader has seen in the warehouse."""
 
-from collections.abc import Mapping
 from decimal import Decimal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from etl_procs import Batch, Transaction
+from tpcdi.dataflow.forms import DAY, FILLED, WHOLE, decimal, or_empty, without, wrong
 from tpcdi.dataflow.outlets import OUTLETS, date
 from tpcdi.dataflow.phases import Phase
 from tpcdi.dataflow.sources import answers, flow, observed
 
 MESSAGES = OUTLETS["dimessages"]
+FORMS = {
+    "dataset": FILLED,
+    "batchid": or_empty(WHOLE),
+    "date": or_empty(DAY),
+    "attribute": FILLED,
+    "value": or_empty(WHOLE),
+    "dvalue": or_empty(decimal(15, 5)),
+}
+"""Of the generator's answers."""
 
 
 def say(tx: Transaction, phase: Phase, kind: str, source: str, text: str, *datas: object) -> None:
@@ -68,11 +80,18 @@ def file(tx: Transaction, batch: Batch) -> None:
                 "value": row["value"] and int(row["value"]),
                 "dvalue": row["dvalue"] and Decimal(row["dvalue"]),
             }
-            for row in map(_stripped, batch.rows())
+            for row in _stripped(tx, batch)
         ],
     )
 
 
-def _stripped(row: Mapping[str, object]) -> dict[str, str | None]:
+def _stripped(tx: Transaction, batch: Batch) -> list[dict[str, str | None]]:
     """Take away the blanks around values; of a blank one, nothing is left."""
-    return {name: str(value or "").strip() or None for name, value in row.items()}
+    columns = {name: pc.utf8_trim_whitespace(batch.table[name]) for name in FORMS}
+    reasons = wrong(columns, FORMS)
+    without(tx, batch, reasons)
+    return [
+        {name: value or None for name, value in row.items()}
+        for index, row in enumerate(pa.table(columns).to_pylist())
+        if index not in reasons
+    ]

@@ -4,6 +4,7 @@ The core has amounts as hundredths or as texts, booleans as numbers, and the day
 numbers such as 20170707.
 """
 
+import datetime
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -91,6 +92,14 @@ def _in_hundredths(values: SEVERAL, type_: pa.DataType) -> pa.Array:
 def date(day: int) -> str:
     """Write a day, which is a number, as a date."""
     return f"{day // 10_000:04}-{day // 100 % 100:02}-{day % 100:02}"
+
+
+def is_day(written: str) -> bool:
+    """Tell if a text is a date."""
+    try:
+        return bool(datetime.date.fromisoformat(written).isoformat() == written)
+    except ValueError:
+        return False
 
 
 def day(written: str) -> int:

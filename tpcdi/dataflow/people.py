@@ -14,6 +14,7 @@ from etl_procs import Batch, Transaction
 from tpcdi.dataflow.brokers import STAGE as BROKERS
 from tpcdi.dataflow.brokers import brokers
 from tpcdi.dataflow.customers import ACTIVE, INACTIVE, Customers, customers
+from tpcdi.dataflow.forms import CHANGE, DAY, TIME, WHOLE, formed, one_of, or_empty
 from tpcdi.dataflow.listing import names_of
 from tpcdi.dataflow.messages import alert
 from tpcdi.dataflow.outlets import OUTLETS
@@ -39,6 +40,14 @@ accounts = Versions(
 held_actions, held_customers, held_accounts = map(Held, (actions, customer_rows, account_rows))
 enrolled = flow.stream("enrolled", "batch INTEGER NOT NULL")
 
+KINDS = ("NEW", "ADDACCT", "UPDACCT", "UPDCUST", "CLOSEACCT", "INACT")
+OF_PERSON = {"cdc_flag": CHANGE, "c_tier": or_empty(WHOLE), "c_dob": or_empty(DAY)}
+OF_ACTION = {
+    "actiontype": one_of(*KINDS),
+    "actionts": TIME,
+    **{name: or_empty(WHOLE) for name in ("c_tier", "ca_tax_st", "ca_b_id")},
+    "c_dob": or_empty(DAY),
+}
 OF_CUSTOMER = "SELECT * FROM dimaccount WHERE customerid = ? AND iscurrent"
 
 Row = Mapping[str, Any]
@@ -64,17 +73,21 @@ def enrol(tx: Transaction, _said: Batch, acts: Batch, persons: Batch, filed: Bat
     """Bring customers and accounts forward."""
     phase = current(tx)
     ready = has(tx, phase, *READY)
-    rows = held_actions.admit(tx, acts.table, when=ready)
+    rows = held_actions.admit(
+        tx, formed(tx, acts, OF_ACTION), when=ready and not has(tx, phase, STAGE)
+    )
     is_told = has(tx, phase, "CustomerMgmt")
     is_due = ready and is_told and has(tx, phase, "Customer", "Account")
     is_due = is_due and not has(tx, phase, STAGE)
-    changes = held_customers.admit(tx, persons.table, when=is_due).to_pylist()
-    files = held_accounts.admit(tx, filed.table, when=is_due).to_pylist()
+    changes = held_customers.admit(tx, formed(tx, persons, OF_PERSON), when=is_due).to_pylist()
+    files = held_accounts.admit(
+        tx, formed(tx, filed, {"cdc_flag": CHANGE}), when=is_due
+    ).to_pylist()
     if phase is None or not ready:
         return
     people = People(tx, phase)
     for day, of_day in groupby(_over(tx, rows, is_told), key=_day):
-        people.act(of_day, number_of(day))
+        people.act(of_day, number_of(day) if phase.batch == 1 else phase.day)
     if is_due:
         people.change(changes, files)
         finish(tx, phase, STAGE)
@@ -119,7 +132,10 @@ class People:
                     continue
                 status = INACTIVE if kind == "INACT" else before["status"]
                 persons[id_] = {**self._customers.changed(before, row), "status": status}
-            if kind in ("NEW", "ADDACCT"):
+            if account is None:
+                if kind.endswith("ACCT"):
+                    self._warn("DimAccount", "No account", f"C_ID = {id_}, {kind}")
+            elif kind in ("NEW", "ADDACCT"):
                 filed[account] = _account(row, {"customerid": id_, "status": ACTIVE})
             elif kind in ("UPDACCT", "CLOSEACCT"):
                 before = filed.get(account) or accounts.latest(self.tx, account)
@@ -133,6 +149,8 @@ class People:
     def change(self, rows: Iterable[Row], files: Iterable[Row]) -> None:
         """Take what a batch changes; and compare who is a prospect that has changed."""
         names = names_of(self.tx, status_names)
+        rows = self._known(held_customers, rows, "c_st_id", names)
+        files = self._known(held_accounts, files, "ca_st_id", names)
         persons = {row["c_id"]: self._customers.new(row, names[row["c_st_id"]]) for row in rows}
         for image in self._other_prospects():
             persons.setdefault(image["customerid"], image)
@@ -148,6 +166,17 @@ class People:
             for row in files
         }
         self._write(persons, filed, self.phase.day)
+
+    def _known(
+        self, held: Held, rows: Iterable[Row], column: str, names: Collection[str]
+    ) -> list[Row]:
+        """Give rows of a status that is known, and hold the others."""
+        known: list[Row] = []
+        unknown: list[Row] = []
+        for row in rows:
+            (known if row[column] in names else unknown).append(row)
+        held.put_rows(self.tx, unknown)
+        return known
 
     def _other_prospects(self) -> list[Image]:
         """Give the customers of whom other things are known as prospects."""
@@ -193,10 +222,11 @@ class People:
             broker = brokers.latest(self.tx, account["brokerid"])
             if broker is None:
                 self._warn("DimAccount", "Unknown broker", f"{data}, B_ID = {account['brokerid']}")
+                continue
             yield {
                 **account,
                 "sk_customerid": keys[id_],
-                "sk_brokerid": broker and broker["sk_brokerid"],
+                "sk_brokerid": broker["sk_brokerid"],
                 "status": INACTIVE if id_ in gone else account["status"],
             }
 

@@ -4,13 +4,14 @@ A source is complete when the loader says so; a stage (a set of dimensions) when
 done all that its sources brought. What depends on them is held until then.
 """
 
+from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from etl_procs import Batch, Stream, Transaction
-from tpcdi.dataflow.outlets import day
+from tpcdi.dataflow.outlets import day, is_day
 from tpcdi.dataflow.sources import flow, marks
 
 phases = flow.table(
@@ -35,12 +36,16 @@ def announce(tx: Transaction, batch: Batch) -> None:
     for row in batch.rows():
         number, source = row["batch"], row["source"]
         if source == BEGINS:
-            if not row["day"]:
+            if not row["day"] or not is_day(str(row["day"])):
                 tx.reject(row, "a phase begins on a day")
                 continue
-            tx.execute("INSERT INTO phases VALUES (?, ?, 1)", [number, day(str(row["day"]))])
+            tx.execute(
+                "INSERT OR IGNORE INTO phases VALUES (?, ?, 1)", [number, day(str(row["day"]))]
+            )
         elif source == ENDS:
-            tx.execute("UPDATE phases SET is_open = 0 WHERE batch = ?", [number])
+            if not tx.execute("UPDATE phases SET is_open = 0 WHERE batch = ?", [number]):
+                tx.reject(row, "a phase ends that has not begun")
+                continue
         else:
             tx.execute("INSERT OR IGNORE INTO complete VALUES (?, ?)", [number, source])
         tx.emit(marked, [{"batch": number, "source": source}])
@@ -82,6 +87,10 @@ class Held:
         """Hold rows, since a phase."""
         columns = [column.to_pylist() for column in rows.columns]
         tx.executemany(self._insert, zip(repeat(since, rows.num_rows), *columns, strict=True))
+
+    def put_rows(self, tx: Transaction, rows: Sequence[Mapping[str, Any]], since: int = 0) -> None:
+        """Hold rows that are dicts."""
+        self.put(tx, pa.Table.from_pylist(rows, self._schema), since)
 
     def take(self, tx: Transaction, before: int = 1) -> pa.Table:
         """Give what is held since before a phase, and hold it no more."""

@@ -46,7 +46,9 @@ SET source = source + excluded.source, new = new + excluded.new, other = other +
 def canvass(tx: Transaction, _said: Batch, batch: Batch) -> None:
     """Enter the prospects of a file; those that it lacks stay."""
     phase = current(tx)
-    rows = held.admit(tx, batch.table, when=phase is not None).to_pylist()
+    rows = held.admit(
+        tx, batch.table, when=phase is not None and not has(tx, phase, STAGE)
+    ).to_pylist()
     if phase is None:
         return
     if rows:

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl_procs import Batch, Transaction
+from tpcdi.dataflow.forms import DAY, TRUTH, decimal, formed
 from tpcdi.dataflow.outlets import OUTLETS
 from tpcdi.dataflow.phases import marked
 from tpcdi.dataflow.sources import (
@@ -46,17 +47,23 @@ def refer(
     kinds: Batch,
 ) -> None:
     """Pass reference data on, and keep what others look into."""
-    _emit(tx, "dimdate", days.table, datevalue=pa.date32(), holidayflag=pa.bool_())
-    _emit(tx, "dimtime", seconds.table, markethoursflag=pa.bool_(), officehoursflag=pa.bool_())
+    known = formed(tx, days, {"datevalue": DAY, "holidayflag": TRUTH})
+    _emit(tx, "dimdate", known, datevalue=pa.date32(), holidayflag=pa.bool_())
+    flags = dict.fromkeys(("markethoursflag", "officehoursflag"), pa.bool_())
+    _emit(tx, "dimtime", formed(tx, seconds, dict.fromkeys(flags, TRUTH)), **flags)
     _emit(tx, "industry", branches.table)
     _emit(tx, "statustype", states.table)
-    _emit(tx, "taxrate", rates.table, tx_rate=pa.decimal128(6, 5))
+    brackets = formed(tx, rates, {"tx_rate": decimal(6, 5)})
+    _emit(tx, "taxrate", brackets, tx_rate=pa.decimal128(6, 5))
     _emit(tx, "tradetype", kinds.table, tt_is_sell=pa.bool_(), tt_is_mrkt=pa.bool_())
     keep = "INSERT OR REPLACE INTO {} VALUES ({})"
-    tx.executemany(keep.format("calendar", "?"), [(row[0],) for row in days.tuples])
+    tx.executemany(keep.format("calendar", "?"), zip(known["sk_dateid"].to_pylist(), strict=True))
     tx.executemany(keep.format("industry_names", "?, ?"), [row[:2] for row in branches.tuples])
     tx.executemany(keep.format("status_names", "?, ?"), states.tuples)
-    tx.executemany(keep.format("taxes", "?, ?, ?"), rates.tuples)
+    tx.executemany(
+        keep.format("taxes", "?, ?, ?"),
+        zip(*(column.to_pylist() for column in brackets.columns), strict=True),
+    )
     tx.executemany(
         keep.format("type_names", "?, ?, ?"), [(row[0], row[1], row[3]) for row in kinds.tuples]
     )

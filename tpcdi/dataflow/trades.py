@@ -23,9 +23,9 @@ from tpcdi.dataflow.facts import (
     days,
     hundredths,
     security_at,
-    timed,
     times,
 )
+from tpcdi.dataflow.forms import AMOUNT, CHANGE, PRICE, TIME, formed
 from tpcdi.dataflow.listing import names_of
 from tpcdi.dataflow.messages import MESSAGES, alert
 from tpcdi.dataflow.outlets import OUTLETS, day, shown, stored, table, time
@@ -35,10 +35,9 @@ from tpcdi.dataflow.sources import TRADE, flow, trade_changes, trade_events, tra
 from tpcdi.dataflow.versions import Image
 
 TRADES = OUTLETS["dimtrade"]
-CHANGE = trade_changes.columns
 
 waiting = flow.table("waiting_trades", f"{TRADE}, since INTEGER NOT NULL, PRIMARY KEY (t_id)")
-"""Trades that lack an event; or since a phase, an account or a security."""
+"""Trades that lack an event; or since a phase, what they refer to."""
 waiting_events = flow.table(
     "waiting_events", f"{trade_events.columns.sql}, UNIQUE (th_t_id, th_st_id)"
 )
@@ -53,6 +52,11 @@ held_trades, held_events, held_changes = map(Held, (trades, trade_events, trade_
 parked_changes = Held(trade_changes, "parked_trade_changes")
 closed = flow.stream("closed", "tradeid INTEGER NOT NULL")
 
+FORMS = {
+    "t_dts": TIME,
+    **dict.fromkeys(("t_bid_price", "t_trade_price"), PRICE),
+    **dict.fromkeys(("t_chrg", "t_comm", "t_tax"), AMOUNT),
+}
 CLOSED = closed_trades.columns.names
 CLOSING = ("CMPT", "CNCL")
 PLACED = ("SBMT", "PNDG")
@@ -83,9 +87,9 @@ def settle(
     """Enter trades, and change them."""
     phase = current(tx)
     ready = has(tx, phase, *READY)
-    first = held_trades.admit(tx, timed(tx, rows, "t_dts"), when=ready)
-    told = held_events.admit(tx, timed(tx, events, "th_dts"), when=ready)
-    then = held_changes.admit(tx, timed(tx, changes, "t_dts"), when=ready)
+    first = held_trades.admit(tx, formed(tx, rows, FORMS), when=ready)
+    told = held_events.admit(tx, formed(tx, events, {"th_dts": TIME}), when=ready)
+    then = held_changes.admit(tx, formed(tx, changes, {"cdc_flag": CHANGE, **FORMS}), when=ready)
     if phase is None or not ready:
         return
     desk = Desk(tx, phase)
@@ -143,13 +147,16 @@ class Desk:
         return known, told.cast(events.schema)
 
     def _enter(self, joined: "Joined") -> Flags:
-        """Enter what is whole and whose account and security are known; tell of each if it was."""
+        """Enter what is whole and refers to what is known; tell of each if it was."""
         rows, created, last = joined.rows, joined.created, joined.last
         accounts = self._tx.lookup(account_at, rows["t_ca_id"], at=created.day)
         securities = self._tx.lookup(security_at, rows["t_s_symb"], at=created.day)
         is_known = pc.and_(
             accounts["sk_accountid"].is_valid(), securities["sk_securityid"].is_valid()
         )
+        status = _named(rows["t_st_id"], self._statuses)
+        type_ = _named(rows["t_tt_id"], self._types)
+        is_known = pc.and_(is_known, pc.and_(status.is_valid(), type_.is_valid()))
         is_entered = joined.is_whole & is_known.to_numpy()
         is_open = ~pc.is_in(rows["t_st_id"], pa.array(CLOSING)).to_numpy()
         given = table(
@@ -160,8 +167,8 @@ class Desk:
             sk_createtimeid=created.time,
             sk_closedateid=pa.array(last.day, mask=is_open),
             sk_closetimeid=pa.array(last.time, mask=is_open),
-            status=_named(rows["t_st_id"], self._statuses),
-            type=_named(rows["t_tt_id"], self._types),
+            status=status,
+            type=type_,
             cashflag=rows["t_is_cash"],
             sk_securityid=securities["sk_securityid"],
             sk_companyid=securities["sk_companyid"],
@@ -196,6 +203,9 @@ class Desk:
         unknown = []
         for row in rows:
             id_ = row["t_id"]
+            if row["t_st_id"] not in self._statuses or row["t_tt_id"] not in self._types:
+                unknown.append(row)
+                continue
             if row["cdc_flag"] == "I" and id_ in placed:
                 images[id_] = _created(row) | placed[id_]
             elif id_ not in images:
@@ -206,7 +216,7 @@ class Desk:
                 images[id_] = found[0]
             images[id_] |= self._changed(row)
         since = self._phase.batch
-        parked_changes.put(self._tx, pa.Table.from_pylist(unknown, CHANGE.arrow), since)
+        parked_changes.put_rows(self._tx, unknown, since)
         self._tx.executemany("DELETE FROM open_trades WHERE tradeid = ?", zip(images))
         given = [shown("dimtrade", image) for image in images.values()]
         self._give(pa.Table.from_pylist(given, TRADES.columns.arrow))

@@ -1,7 +1,7 @@
 """Versions: the history of a dimension, of which a day has at most one version for each key.
 
 The core's table has the warehouse's rows. A key that changes ends its last version on that day and
-begins another; if it has changed on that day before, that day's version changes.
+begins another; if it has changed on that day before, or later, that version changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,8 +58,9 @@ class Versions:
         for image in images:
             key = image[self.key]
             before = self.latest(tx, key)
-            if before is not None and before["effectivedate"] == on:
-                number = before[self.sk]
+            begins = on
+            if before is not None and before["effectivedate"] >= on:
+                number, begins = before[self.sk], before["effectivedate"]
             else:
                 last = number = last + 1
                 if before is not None:
@@ -71,7 +72,7 @@ class Versions:
                 self.sk: number,
                 "iscurrent": 1,
                 "batchid": phase.batch,
-                "effectivedate": on,
+                "effectivedate": begins,
                 "enddate": END,
             }
             tx.execute(self._put, now)

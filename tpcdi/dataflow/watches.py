@@ -22,6 +22,7 @@ from tpcdi.dataflow.facts import (
     joined,
     security_at,
 )
+from tpcdi.dataflow.forms import ID, TIME, one_of
 from tpcdi.dataflow.outlets import OUTLETS, table
 from tpcdi.dataflow.phases import Held, Phase, current, has
 from tpcdi.dataflow.sources import flow, watch_changes, watches
@@ -36,6 +37,7 @@ watch_numbers = flow.table("watch_numbers", "only INTEGER PRIMARY KEY, last INTE
 held, parked = Held(watches), Held(watches, "parked_watches")
 
 PLACED, CANCELLED = "ACTV", "CNCL"
+FORMS = {"w_c_id": ID, "w_dts": TIME, "w_action": one_of(PLACED, CANCELLED)}
 OPEN = """\
 SELECT open_watches.* FROM json_each(?) AS asked JOIN open_watches
 ON w_c_id = asked.value ->> 0 AND w_s_symb = asked.value ->> 1 ORDER BY watchid"""
@@ -52,7 +54,7 @@ def watch(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, then:
     """Open and close watches."""
     phase = current(tx)
     ready = has(tx, phase, *READY)
-    rows = held.admit(tx, joined(tx, first, then, "w_dts"), when=ready)
+    rows = held.admit(tx, joined(tx, first, then, FORMS), when=ready)
     if phase is None or not ready:
         return
     rows = pa.concat_tables([parked.take(tx, phase.batch), rows])
