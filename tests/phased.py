@@ -152,16 +152,21 @@ def interleaved(trial: Trial, feed: Feed, dice: random.Random) -> None:
     trial.batch(marks=feed.ends)
 
 
+def latest(trial: Trial, table: str) -> Rows:
+    """Give the rows that a warehouse would hold."""
+    key = schema.TABLES[table].key
+    rows = {
+        tuple(row[name] for name in key) or (number,): row
+        for number, row in enumerate(trial.outlet(table))
+    }
+    return list(rows.values())
+
+
 def fetch(trial: Trial, connection: duckdb.DuckDBPyConnection, place: str) -> None:
     """Put what a warehouse would hold into a schema of this name."""
     create(connection, place)
-    for table, definition in schema.TABLES.items():
-        rows = {
-            tuple(row[name] for name in definition.key) or (number,): row
-            for number, row in enumerate(trial.outlet(table))
-        }
-        arrow = OUTLETS[table].columns.arrow
-        held = pa.Table.from_pylist(list(rows.values()), arrow)
+    for table in schema.TABLES:
+        held = pa.Table.from_pylist(latest(trial, table), OUTLETS[table].columns.arrow)
         connection.from_arrow(held).insert_into(f"{place}.{table}")
 
 

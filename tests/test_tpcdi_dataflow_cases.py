@@ -125,3 +125,67 @@ def test_a_change_of_a_trade_waits_for_its_account(tmp_path: Path) -> None:
         phased.load(trial, folder, 3, first=3)
         assert waiting(trial, 3) == {}
         assert rows(trial, "dimtrade", "tradeid", "status", "batchid") == [(7, "Completed", 3)]
+
+
+def test_what_comes_after_its_source_is_complete_is_taken_or_waits_for_the_next_phase(
+    tmp_path: Path,
+) -> None:
+    made = strangers()
+    folder = made.write(tmp_path / "files")
+    late = files()
+    late.company("20140101-090000", "ACME", 1, rating="BBB")
+    late.security("20150102-090000", "S7", 1)
+    late.new("2014-02-01T09:00:00", 1, 1001, C_TIER=3)
+    late.new("2014-02-01T09:00:00", 9, 1066)
+    late.prospect(1, "P1")
+    late.row(1, "HR.csv", "8,1,Bob,Broker,B,314,Main,OFFICE1,(111) 111-1111")
+    late.row(1, "CashTransaction.txt", 1001, "2016-05-01 10:00:00", "50.10", "sold")
+    late.row(1, "DailyMarket.txt", "2017-07-06", "S1", "5.00", "6.00", "4.00", 100)
+    late.row(1, "WatchHistory.txt", 1, "S1", "2016-05-01 10:00:00", "ACTV")
+    of_late = phased.Feed(late.write(tmp_path / "late"), 1)
+    names = ("finwire", "actions", "prospects", "employees", "cash", "market", "watches")
+    with Trial(flow) as trial:
+        feed = phased.Feed(folder, 1)
+        ends, feed.ends = feed.ends, []
+        phased.in_order(trial, feed)
+        for name in names:
+            trial.batch(**{name: of_late.rows[name]})
+        facts = ("factcashbalances", "factmarkethistory", "factwatches", "dimbroker")
+        assert [len(trial.outlet(table)) for table in facts] == [1, 1, 1, 3]
+        assert trial.outlet("prospect") == []
+        trial.batch(marks=ends)
+        told = waiting(trial, 1)
+        assert {n: told[n] for n in ("DimSecurity", "DimCustomer", "Prospect")} == {
+            **dict.fromkeys(("DimSecurity", "DimCustomer"), "2"),
+            "Prospect": "1",
+        }
+
+        phased.load(trial, folder, 2, first=2)
+        assert not {"DimSecurity", "DimCustomer", "Prospect"} & waiting(trial, 2).keys()
+        assert rows(trial, "prospect", "agencyid", "batchid") == [("P1", 2)]
+        # History is not changed: from the next phase's day on, it is as the late rows say.
+        second = date(2017, 7, 8)
+        found = phased.latest(trial, "dimcompany")
+        assert [(x["sprating"], x["effectivedate"], x["enddate"]) for x in found] == [
+            ("A+", date(2015, 1, 1), second),
+            ("BBB", second, date(9999, 12, 31)),
+        ]
+        tiers = {
+            (x["customerid"], x["tier"], x["effectivedate"])
+            for x in phased.latest(trial, "dimcustomer")
+        }
+        assert {(1, 2, date(2015, 2, 1)), (1, 3, second), (9, 2, second)} <= tiers
+        assert trial.dead_letters() == []
+
+
+def test_what_comes_between_two_phases_waits_for_the_next(tmp_path: Path) -> None:
+    folder = strangers().write(tmp_path)
+    with Trial(flow) as trial:
+        phased.load(trial, folder, 1)
+        feed = phased.Feed(folder, 2)
+        trial.batch(**feed.rows)
+        assert rows(trial, "dimcustomer", "customerid") == [(1,)]
+        feed.rows = {"answers": []}
+        phased.in_order(trial, feed)
+        assert {id_ for (id_,) in rows(trial, "dimcustomer", "customerid")} == {1, 5}
+        assert {id_ for (id_,) in rows(trial, "dimtrade", "tradeid")} == {1}

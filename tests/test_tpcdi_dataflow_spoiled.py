@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +216,7 @@ def test_rows_with_ids_that_nobody_knows_wait_and_are_told(tmp_path: Path) -> No
     made.security("20150102-090000", "S3", 2)
     made.security("20150102-090000", "S4", "Nobody")
     made.report("20160102-090000", "2015Q4", 3)
-    odd: dict[int, Field]
+    odd: Mapping[int, Field]
     for n, odd in ((1, {1: "ODD"}), (2, {2: "ODD"}), (3, {})):
         made.row(1, "Trade.txt", n, *(odd.get(i, field) for i, field in enumerate(PLACED)), *PAID)
         for hour, status in ((10, "SBMT"), (11, odd.get(1, "CMPT"))):

@@ -1,0 +1,224 @@
+"""The special paths of TPC-DI's facts, made by hand: days out of order, watches that open again,
+the year of prices after a restart, events before and after their trades.
+"""
+
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import phased
+import pytest
+from digen import Digen
+from phased import latest, rows, waiting
+from test_tpcdi_dataflow_cases import agrees, files
+
+from etl_procs import Trial
+from tpcdi.dataflow import market
+from tpcdi.dataflow.watches import PLACED
+from tpcdi.flow import flow
+
+
+def some() -> Digen:
+    """Gather a company, two securities and a customer with two accounts."""
+    made = files()
+    made.company("20150101-090000", "ACME", 1)
+    made.security("20150102-090000", "S1", 1)
+    made.security("20150102-090000", "S2", "ACME")
+    made.report("20160102-090000", "2016Q4", 1)
+    made.new("2015-02-01T09:00:00", 1, 1001)
+    made.new("2015-02-01T09:00:00", 2, 1002)
+    return made
+
+
+def begun(trial: Trial, folder: Path, batch: int = 1) -> phased.Feed:
+    """Load a phase but for its end; what is fed then comes one batch at a time."""
+    feed = phased.Feed(folder, batch)
+    ends, feed.ends = feed.ends, []
+    phased.in_order(trial, feed)
+    feed.ends = ends
+    return feed
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_balances_are_right_in_whatever_order_the_days_come(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    moved = [
+        [(1001, "2016-05-01", 10.10), (1002, "2016-05-02", -1.00)],
+        [(1001, "2016-05-03", 0.01), (1001, "2016-05-01", 0.20)],
+        [(1001, "2016-05-02", -30.0), (1002, "2016-05-01", 5.05)],
+    ]
+    with Trial(flow) as trial:
+        begun(trial, some().write(tmp_path))
+        for part in order:
+            trial.batch(
+                cash=[
+                    {"ct_ca_id": id_, "ct_dts": f"{day} 10:00:00", "ct_amt": amount}
+                    for id_, day, amount in moved[part]
+                ]
+            )
+        accounts = {x["sk_accountid"]: x["accountid"] for x in latest(trial, "dimaccount")}
+        balances = {
+            (accounts[x["sk_accountid"]], x["sk_dateid"]): x["cash"]
+            for x in latest(trial, "factcashbalances")
+        }
+    assert balances == {
+        (1001, 20160501): Decimal("10.30"),
+        (1001, 20160502): Decimal("-19.70"),
+        (1001, 20160503): Decimal("-19.69"),
+        (1002, 20160501): Decimal("5.05"),
+        (1002, 20160502): Decimal("4.05"),
+    }
+
+
+def test_a_watch_that_is_opened_again_in_one_batch_is_another_one(tmp_path: Path) -> None:
+    made = some()
+    acts = [PLACED, "CNCL", PLACED, PLACED, "CNCL"]
+    for day, act in enumerate(acts, start=1):
+        made.row(1, "WatchHistory.txt", 1, "S1", f"2016-05-0{day} 10:00:00", act)
+    made.row(1, "WatchHistory.txt", 1, "S2", "2016-05-01 10:00:00", PLACED)
+    made.cdc(2, "WatchHistory.txt", "I", 1, "S1", "2017-07-08 10:00:00", "CNCL")
+    made.cdc(2, "WatchHistory.txt", "I", 1, "S1", "2017-07-08 10:00:01", PLACED)
+    agrees(made, tmp_path, 1, 2)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path)
+        watched = [
+            (x["sk_dateid_dateplaced"], x["sk_dateid_dateremoved"])
+            for x in latest(trial, "factwatches")
+        ]
+    assert watched == [
+        (20160501, 20160502),
+        (20160503, 20160505),
+        (20160504, 20170708),
+        (20160501, None),
+        (20170708, None),
+    ]
+
+
+def test_a_watch_that_is_cancelled_before_it_is_placed_waits(tmp_path: Path) -> None:
+    made = some()
+    made.row(1, "WatchHistory.txt", 1, "S1", "2016-05-01 10:00:00", "CNCL")
+    made.row(1, "WatchHistory.txt", 1, "S1", "2016-05-02 10:00:00", PLACED)
+    with Trial(flow) as trial:
+        phased.load(trial, made.write(tmp_path), 1)
+        assert waiting(trial, 1) == {"FactWatches": "1"}
+        assert rows(trial, "factwatches", "sk_dateid_dateremoved") == [(None,)]
+
+
+DAYS = ("2016-02-29", "2016-03-01", "2016-07-07", "2016-07-08", "2017-02-28", "2017-07-06")
+
+
+def days() -> Digen:
+    """Gather days of two securities, over more than a year."""
+    made = some()
+    for n, day in enumerate(DAYS):
+        for symbol, price in (("S1", 100 - n), ("S2", 10 + n % 2)):
+            prices = (f"{price}.00", f"{price}.50", f"{price - 1}.25")
+            made.row(1, "DailyMarket.txt", day, symbol, *prices, 100)
+    for symbol in ("S1", "S2"):
+        made.cdc(2, "DailyMarket.txt", "I", "2017-07-07", symbol, "9.00", "9.50", "8.50", 1)
+        made.cdc(3, "DailyMarket.txt", "I", "2017-07-08", symbol, "9.00", "9.25", "8.75", 1)
+    return made
+
+
+def test_a_years_highs_and_lows_are_the_oracles(tmp_path: Path) -> None:
+    agrees(days(), tmp_path, 1, 2)
+
+
+@pytest.mark.parametrize("kept", ["nothing", "another's"])
+def test_after_a_restart_the_year_is_made_anew_of_the_cores_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    folder = days().write(tmp_path)
+    with Trial(flow) as trial:
+        phased.load(trial, folder)
+        expected = phased.exported(trial)
+    with Trial(flow) as trial:
+        for batch in (1, 2, 3):
+            feed = phased.Feed(folder, batch)
+            stream = "market" if batch == 1 else "market_changes"
+            ticks, feed.rows[stream] = feed.rows[stream], []
+            ends, feed.ends = feed.ends, []
+            phased.in_order(trial, feed)
+            for tick in ticks:
+                year = market.Year("" if kept == "nothing" else "another's digest")
+                if kept != "nothing":
+                    year.days, year.oldest = [20160708], 0
+                    year._rows, year._high, year._low = (
+                        {"S1": 0, "S2": 1},
+                        np.full((2, 1), 10**6),
+                        np.full((2, 1), 1),
+                    )
+                monkeypatch.setattr(market, "_kept", year)
+                trial.batch(**{stream: [tick]})
+            trial.batch(marks=ends)
+        assert phased.exported(trial)["factmarkethistory"] == expected["factmarkethistory"]
+
+
+def test_a_day_that_comes_after_later_ones_has_its_own_year(tmp_path: Path) -> None:
+    def tick(day: str, high: float, symbol: str = "S1") -> dict[str, object]:
+        prices = {"dm_close": high, "dm_high": high, "dm_low": high, "dm_vol": 1}
+        return {"dm_date": day, "dm_s_symb": symbol, **prices}
+
+    with Trial(flow) as trial:
+        begun(trial, some().write(tmp_path))
+        trial.batch(market=[tick("2015-07-01", 70.0), tick("2015-07-02", 60.0)])
+        trial.batch(market=[tick("2017-07-06", 50.0)])  # from here on, no other day is needed
+        trial.batch(market=[tick("2015-07-03", 40.0)])
+        found = rows(trial, "factmarkethistory", "sk_dateid", "sk_fiftytwoweekhighdate")
+    assert found[-1] == (20150703, 20150701)
+
+
+TRADES = (
+    (1, "TMB", "CMPT", ("SBMT", "CMPT")),
+    (2, "TLB", "CMPT", ("PNDG", "SBMT", "CMPT")),
+    (3, "TLS", "CNCL", ("PNDG", "CNCL")),
+    (4, "TLB", "PNDG", ("PNDG",)),
+)
+
+
+@pytest.mark.parametrize("events_first", [True, False])
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_a_trade_is_entered_once_its_row_and_its_events_are_there(
+    tmp_path: Path, events_first: bool, at_once: int
+) -> None:
+    made = some()
+    for id_, kind, status, events in TRADES:
+        paid = ("5.01", "1.00", "1.00", "0.10") if status == "CMPT" else (None,) * 4
+        placed = ("2016-05-01 10:00:00", status, kind, 1, "S1", 10, "5.00", 1001, "executor")
+        made.row(1, "Trade.txt", id_, *placed, *paid)
+        for hour, event in enumerate(events, start=10):
+            made.row(1, "TradeHistory.txt", id_, f"2016-05-01 {hour}:00:00", event)
+        if status == "CMPT":
+            made.row(1, "HoldingHistory.txt", id_, id_, 0, 10)
+    folder = made.write(tmp_path)
+    with Trial(flow) as trial:
+        phased.load(trial, folder)
+        expected = phased.exported(trial)
+    with Trial(flow) as trial:
+        feed = phased.Feed(folder, 1)
+        facts = ["trades", "trade_events", "holdings"]
+        facts = facts[::-1] if events_first else facts
+        given = {name: feed.rows.pop(name) for name in facts}
+        ends, feed.ends = feed.ends, []
+        phased.in_order(trial, feed)
+        for name in facts:
+            for at in range(0, len(given[name]), at_once):
+                trial.batch(**{name: given[name][at : at + at_once]})
+        trial.batch(marks=ends)
+        assert waiting(trial, 1) == {}
+        phased.load(trial, folder, 3, first=2)
+        assert phased.exported(trial) == expected
+
+
+def test_a_trade_is_placed_and_closed_within_one_batch_of_an_increment(tmp_path: Path) -> None:
+    made = some()
+    placed = ("SBMT", "TMB", 1, "S1", 10, "5.00", 1001, "executor")
+    closed = ("CMPT", *placed[1:], "5.01", "99.00", "99.00", "0.10")
+    made.cdc(2, "Trade.txt", "I", 1, "2017-07-08 10:00:00", *placed, *[None] * 4)
+    made.cdc(2, "Trade.txt", "U", 1, "2017-07-08 10:00:09", *closed)
+    made.cdc(2, "HoldingHistory.txt", "I", 1, 1, 0, 10)
+    made.cdc(2, "Trade.txt", "I", 2, "2017-07-08 10:00:00", *placed, *[None] * 4)
+    made.cdc(3, "Trade.txt", "U", 2, "2017-07-09 10:00:09", *closed)
+    made.cdc(3, "HoldingHistory.txt", "I", 2, 2, 0, 10)
+    agrees(made, tmp_path, 1, 2, 3)
