@@ -88,7 +88,7 @@ def _show(live: "Live", *, as_json: bool) -> None:
         print(json.dumps(told))
     else:
         print(
-            f"{done.days} days complete, {done.rows:,} rows of facts sent, "
+            f"{done.days} day{'s' * (done.days != 1)} complete, {done.rows:,} rows of facts sent, "
             f"{done.rows_per_s:,.0f} rows/s; {figures}"
         )
 
