@@ -1,6 +1,7 @@
 """A peer PostgreSQL: the one that Headrace starts, reached over a unix socket.
 
-Everything is as PostgreSQL comes, and a commit is on the disk when it returns.
+Everything is as PostgreSQL comes, but for what an experiment sets and tells, and a commit is on the
+disk when it returns.
 """
 
 import dataclasses
@@ -29,8 +30,11 @@ DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on")
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[str]:
-    """Run a PostgreSQL with its data in `folder`, and give what psycopg connects with."""
+def server(folder: Path, *settings: str) -> Iterator[str]:
+    """Run a PostgreSQL with its data in `folder`, and give what psycopg connects with.
+
+    What is set besides may make it faster, and not less durable.
+    """
     loaded = config.load({"home": str(folder / "postgres")}, environment={}).config
     home = Home(loaded.home)
     home.create()
@@ -38,8 +42,8 @@ def server(folder: Path) -> Iterator[str]:
     # A socket's path may be 107 bytes long; only the socket lies here, and no data.
     with tempfile.TemporaryDirectory(prefix="bench-", dir="/tmp") as socket:
         part = postgres.part(loaded, port)
-        settings = (f"unix_socket_directories={socket}", *DURABLE)
-        more = [word for setting in settings for word in ("-c", setting)]
+        given = (f"unix_socket_directories={socket}", *settings, *DURABLE)
+        more = [word for setting in given for word in ("-c", setting)]
         running = child.spawn(
             dataclasses.replace(part, argv=(*part.argv, *more)), home, lambda _child: None
         )

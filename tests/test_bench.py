@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
@@ -18,6 +19,7 @@ from bench import (
     migrate_peers,
     migrate_state,
     postgres,
+    tpcdi_elt,
     voter,
     voter_calls,
     voter_sql,
@@ -29,6 +31,8 @@ from bench.voter_bare import BareVoter
 from bench.voter_postgres import PIPELINED, WAITING
 from bench.voter_show import votes
 from etl_procs import loader
+from tpcdi import oracle
+from tpcdi.generate import generate
 
 REPORT = {"name", "figures", "peers", "ratios", "spread", "settings", "machine"}
 VOTES = 1_200
@@ -98,6 +102,22 @@ def test_a_merge_that_leaves_other_rows_is_no_figure(peer_postgres: str, tmp_pat
         migrate_filled.fill_delta(base, 1_000, 200)
     with pytest.raises(AssertionError):
         merges.ours(tmp_path)
+
+
+def test_the_elt_in_postgres_builds_the_warehouse_of_the_oracle(
+    peer_postgres: str, tmp_path: Path
+) -> None:
+    generate(tmp_path / "files", 0.05, 7)
+    built = tpcdi_elt.build(peer_postgres, tmp_path / "files")
+    assert built.seconds > 0
+    with (
+        psycopg.connect(peer_postgres, autocommit=True) as warehouse,
+        oracle.compute(tmp_path / "files", batches=1) as computed,
+    ):
+        assert oracle.compare(warehouse, computed) == []
+        warehouse.execute("UPDATE tpcdi.factwatches SET batchid = 2 WHERE watchid = 7")
+        (other,) = oracle.compare(warehouse, computed)
+    assert (other.table, other.missing, other.unexpected) == ("factwatches", 1, 1)
 
 
 def test_the_peers_of_ingest_are_one_table_with_their_harm() -> None:

@@ -120,8 +120,8 @@ def read(connection: duckdb.DuckDBPyConnection, directory: Path, batches: int) -
     _insert(connection, "audit", AUDIT, 0, directory / "Generator_audit.csv")
     for path in sorted((directory / "Batch1").glob("FINWIRE[0-9][0-9][0-9][0-9]Q[1-4]")):
         _insert(connection, "finwire", FINWIRE, 1, path)
-    actions = pa.schema([(name, pa.string()) for name in ACTIONS.split()])
-    parsed = pa.Table.from_pylist([*_actions(directory / "Batch1" / "CustomerMgmt.xml")], actions)
+    columns = pa.schema([(name, pa.string()) for name in ACTIONS.split()])
+    parsed = pa.Table.from_pylist([*actions(directory / "Batch1" / "CustomerMgmt.xml")], columns)
     connection.from_arrow(parsed).project("1 AS batch, *").insert_into("raw.action")
 
 
@@ -147,7 +147,7 @@ def _insert(
     connection.execute(ROWS.format(table=table), arguments)
 
 
-def _actions(path: Path) -> Iterator[dict[str, str]]:
+def actions(path: Path) -> Iterator[dict[str, str]]:
     """Give an action's fields, once for each account that it names."""
     if not path.is_file():
         return
