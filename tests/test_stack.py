@@ -30,6 +30,8 @@ START_S = 180.0
 class Stack:
     """One data folder, and the command line on it."""
 
+    limit_s = START_S
+
     def __init__(self, folder: Path) -> None:
         self.home = Home(folder / "home")
         self._environment = config.child_environment({"home": self.home.root, "flows": EXAMPLE})
@@ -46,7 +48,7 @@ class Stack:
 
     def run(self, *arguments: str, **variables: str) -> tuple[int, str]:
         process = self.start(*arguments, **variables)
-        told, _ = process.communicate(timeout=START_S)
+        told, _ = process.communicate(timeout=self.limit_s)
         return process.returncode, told
 
     def status(self) -> dict[str, Any]:
@@ -70,7 +72,7 @@ class Stack:
 
     def until_ready(self, *, former: int = 0) -> None:
         """Wait on the state file, and then ask as a user does."""
-        until(lambda: self.is_ready(former=former), START_S, self.log)
+        until(lambda: self.is_ready(former=former), self.limit_s, self.log)
         assert self.status()["supervisor"]["state"] == "ready"
 
     def log(self) -> str:
@@ -90,7 +92,7 @@ class Stack:
         return [pid for pid in found if not is_gone(pid)]
 
     def until_no_process(self) -> None:
-        until(lambda: not self.processes(), START_S, lambda: str(self.processes()))
+        until(lambda: not self.processes(), self.limit_s, lambda: str(self.processes()))
 
 
 @pytest.fixture(scope="module")

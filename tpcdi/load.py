@@ -16,6 +16,7 @@ from etl_procs.model import Stream
 from headrace.clock import Clock
 from headrace.errors import Refused
 from tpcdi import seen
+from tpcdi.dataflow.outlets import is_day
 from tpcdi.dataflow.phases import BEGINS, ENDS
 from tpcdi.dataflow.sources import SOURCES, Source, answers, marks, observed
 from tpcdi.snapshot import Connection
@@ -69,26 +70,33 @@ class Load:
 
     def run(self) -> list[Loaded]:
         """Load all phases that are not over."""
-        batches = [b for b in range(1, LAST_BATCH_OF_FILES + 1) if self._of(b).is_dir()]
-        if not batches:
-            raise Refused(
-                f"{self.folder} has no Batch1",
-                hint="Name a directory as TPC-DI's generator writes it: `headrace tpcdi generate` "
-                "makes one.",
-            )
+        ended = self.parts.ended()
+        batches = self._left(ended)
         with self.parts.warehouse() as warehouse:
-            ended = self.parts.ended()
             if not ended:
                 self._report(warehouse, 0)
-            done = [self._phase(warehouse, batch) for batch in batches if batch not in ended]
+            done = [self._phase(warehouse, batch) for batch in batches]
             if done:
                 self.observe(done[-1].batch, "Visibility_1", seen.visible(warehouse))
         return done
 
+    def _left(self, ended: frozenset[int]) -> list[int]:
+        """Tell which phases are to be loaded: none without the one before it."""
+        there = [b for b in range(1, LAST_BATCH_OF_FILES + 1) if self._of(b).is_dir()]
+        left = [batch for batch in there if batch not in ended]
+        lacking = {batch - 1 for batch in left} - ended - {0, *left}
+        if lacking or not there:
+            raise Refused(
+                f"{self.folder} has no Batch{min(lacking or {1})}",
+                hint="Name a directory as TPC-DI's generator writes it: `headrace tpcdi generate` "
+                "makes one.",
+            )
+        return left
+
     def _phase(self, warehouse: Connection, batch: int) -> Loaded:
-        began = self.clock.monotonic()
+        began, day = self.clock.monotonic(), self._day(batch)
         with Watch(self, batch):
-            self._mark(batch, BEGINS, (self._of(batch) / "BatchDate.txt").read_text().strip())
+            self._mark(batch, BEGINS, day)
             files = self._answers(batch)
             rows = {"answers": self.parts.send(answers, files) if files else 0}
             at = [source.files for source in SOURCES].index(FIRST_FACT)
@@ -163,6 +171,19 @@ class Load:
 
     def _of(self, batch: int) -> Path:
         return self.folder / f"Batch{batch}"
+
+    def _day(self, batch: int) -> str:
+        """Read the day on which a phase begins."""
+        file = self._of(batch) / "BatchDate.txt"
+        try:
+            day = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Refused(
+                f"{file} cannot be read: {error}", hint="It names the day on which a phase begins."
+            ) from error
+        if not is_day(day):
+            raise Refused(f"{file} has no date: {day!r:.40}", hint="It has one, as 2017-07-07.")
+        return day
 
     def _mark(self, batch: int, source: str, day: str | None = None) -> None:
         row = {"batch": batch, "source": source, "day": day}

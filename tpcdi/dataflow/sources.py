@@ -210,7 +210,7 @@ class Source(NamedTuple):
     @property
     def name(self) -> str:
         """What a mark calls it."""
-        return self.files.partition(".")[0].rstrip("*")
+        return self.files.partition(".")[0].partition("?")[0]
 
 
 SOURCES = (
@@ -221,7 +221,7 @@ SOURCES = (
     Source("TradeType.txt", trade_types),
     Source("Industry.txt", industries),
     Source("HR.csv", employees),
-    Source("FINWIRE*", finwire),
+    Source("FINWIRE????Q?", finwire),
     Source("Prospect.csv", prospects, prospects),
     Source("CustomerMgmt.xml", actions),
     Source("Customer.txt", None, customers),

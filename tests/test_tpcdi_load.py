@@ -1,0 +1,31 @@
+"""The load of a directory: what it sends and says; and that it ends well whatever is killed."""
+
+from pathlib import Path
+
+import pytest
+from loading import load_and_kill
+
+from tpcdi.generate import generate
+
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tpcdi") / "files"
+    generate(path, 0.01, SEED)
+    return path
+
+
+@pytest.mark.parametrize(
+    "seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 4, 5, 6))]
+)
+def test_whatever_is_killed_in_each_phase_the_audit_passes_and_no_fact_is_seen_without_dimensions(
+    tmp_path: Path, folder: Path, seed: int
+) -> None:
+    load_and_kill(tmp_path, folder, seed)
+
+
+@pytest.mark.slow
+def test_many_kills_in_each_phase_change_nothing(tmp_path: Path, folder: Path) -> None:
+    load_and_kill(tmp_path, folder, 8, kills=4)

@@ -1,0 +1,275 @@
+"""The load of a directory, over a trial instead of a stack: what it sends, says, and refuses."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any, cast
+
+import audited
+import phased
+import pytest
+from flows import HeldClock
+
+from etl_procs import Stream, Trial
+from headrace.errors import NotRunning, Refused
+from tpcdi import seen
+from tpcdi.dataflow.sources import answers
+from tpcdi.flow import flow
+from tpcdi.load import Load, Loaded
+from tpcdi.snapshot import Connection
+
+SEEN = [seen.Seen("2017-07-10 00:00:00.000001", "DimDate", "Row count", 1)]
+
+
+class Parts:
+    """A trial, in the place of a stack: what was sent or posted before is known again."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.sent: list[str] = []
+        self.posted: list[str] = []
+        self.calls = 0
+        self._lock = Lock()
+        self.fails_at = 0
+        """The call that is interrupted; none by itself."""
+
+    def _called(self) -> None:
+        self.calls += 1
+        if self.calls == self.fails_at:
+            raise NotRunning("it is interrupted here", hint="Go on.")
+
+    def send(self, stream: Stream, files: Sequence[Path]) -> int:
+        rows = 0
+        for file in files:
+            self._called()
+            name = "/".join(file.parts[-2:])
+            of_file = phased.rows_of(stream, file)
+            with self._lock:
+                if name not in self.sent:
+                    self.trial.batch(**{stream.name: of_file})
+                    self.sent.append(name)
+            rows += len(of_file)
+        return rows
+
+    def post(self, stream: Stream, source: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._called()
+        with self._lock:
+            if source not in self.posted:
+                self.trial.batch(**{stream.name: [dict(row) for row in rows]})
+                self.posted.append(source)
+
+    def taken(self, stream: Stream) -> None:
+        self._called()
+
+    def arrived(self) -> None:
+        self._called()
+
+    @contextmanager
+    def _warehouse(self) -> Iterator[None]:
+        yield
+
+    def warehouse(self) -> Connection:
+        return cast("Connection", self._warehouse())
+
+    def ended(self) -> frozenset[int]:
+        rows = self.trial.query("SELECT batch FROM phases WHERE NOT is_open")
+        return frozenset(row["batch"] for row in rows)
+
+
+@pytest.fixture(autouse=True)
+def _counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody count in a warehouse that is not there."""
+    for name in ("valid", "visible", "rows"):
+        monkeypatch.setattr(seen, name, lambda _warehouse: SEEN)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return audited.files().write(tmp_path / "files")
+
+
+@pytest.fixture
+def parts() -> Iterator[Parts]:
+    with Trial(flow) as trial:
+        yield Parts(trial)
+
+
+def load(parts: Parts, folder: Path) -> tuple[list[Loaded], list[str]]:
+    """Load a directory; give what was loaded, and what was told."""
+    told: list[str] = []
+    return Load(folder, parts, HeldClock(), told.append).run(), told
+
+
+def reports(trial: Trial) -> Counter[tuple[int, str]]:
+    """Count what the loader wrote down of its own course, by phase and kind."""
+    rows = trial.outlet("dimessages")
+    return Counter(
+        (row["batchid"], row["messagetype"])
+        for row in rows
+        if row["messagetype"] not in ("Alert", "Status")
+    )
+
+
+def test_all_phases_are_loaded_and_reported_once(parts: Parts, folder: Path) -> None:
+    done, told = load(parts, folder)
+    with Trial(flow) as trial:
+        phased.load(trial, folder)
+        expected = phased.exported(trial)
+    assert phased.exported(parts.trial) == expected
+    assert [(one.batch, one.rows["Trade.txt"]) for one in done] == [(1, 4), (2, 3), (3, 2)]
+    assert not [text for text in told if text.startswith("warning")]
+    kinds = reports(parts.trial)
+    assert all(kinds[batch, "PCR"] == kinds[batch, "Validation"] == 1 for batch in range(4))
+    assert kinds[2, "Visibility_1"] == kinds[3, "Visibility_1"] == 1
+    assert load(parts, folder)[0] == []
+    assert reports(parts.trial) == kinds
+
+
+def test_what_is_missing_is_warned_of_and_all_else_is_loaded(parts: Parts, folder: Path) -> None:
+    missing = ["Trade.txt", "CashTransaction.txt", "DailyMarket.txt"]
+    for name in missing:
+        (folder / "Batch1" / name).unlink()
+    (folder / "Batch2" / "Prospect.csv").unlink()
+    _, told = load(parts, folder)
+    warned = [text.partition(":")[2].partition(":")[0] for text in told if "warning" in text]
+    lacking = [f" Batch1 has no {name}" for name in missing]
+    assert sorted(warned) == sorted([*lacking, " Batch2 has no Prospect.csv"])
+    assert parts.ended() == {1, 2, 3}
+    assert parts.trial.outlet("dimcustomer")
+    assert parts.trial.outlet("factwatches")
+
+
+def test_files_that_are_nobodys_are_not_sent(parts: Parts, folder: Path) -> None:
+    extra = ["Batch1/Notes.txt", "Batch1/FINWIRE2015Q1_audit.csv", "Batch1/FINWIRE2015Q1.bak"]
+    extra += ["digen_report.txt", "Batch2/FINWIRE2015Q1", "Batch2/HR.csv", "Batch1/Trade.txt.orig"]
+    for name in extra:
+        (folder / name).write_text("nonsense\n")
+    header = "DataSet, BatchID ,Date , Attribute , Value, DValue\n"
+    (folder / "Batch1/FINWIRE2015Q1_audit.csv").write_text(header)
+    load(parts, folder)
+    assert set(parts.sent) & set(extra) <= {"Batch1/FINWIRE2015Q1_audit.csv"}  # it is an answer
+    assert parts.trial.dead_letters() == []
+
+
+def test_the_answers_of_the_root_and_of_each_phase_are_sent(parts: Parts, folder: Path) -> None:
+    header = "DataSet, BatchID ,Date , Attribute , Value, DValue\r\n"
+    for name, batch in (("Generator", 1), ("Batch1", 1), ("Batch2", 2), ("Batch3", 3)):
+        (folder / f"{name}_audit.csv").write_text(f"{header}{name},{batch},,Root,7,\r\n")
+    load(parts, folder)
+    roots = [row["dataset"] for row in parts.trial.outlet("audit") if row["attribute"] == "Root"]
+    assert roots == ["Batch1", "Generator", "Batch2", "Batch3"]
+    of_batches = {file.name for file in folder.glob("Batch?/*_audit.csv")}
+    assert of_batches <= {name.rpartition("/")[2] for name in parts.sent}
+    assert answers.name in flow.streams
+
+
+def test_a_load_that_is_interrupted_anywhere_goes_on_where_it_was(folder: Path) -> None:
+    with Trial(flow) as trial:
+        parts = Parts(trial)
+        load(parts, folder)
+        expected, kinds, calls = phased.exported(trial), reports(trial), parts.calls
+    for fails_at in (1, 9, 20):
+        with Trial(flow) as trial:
+            parts = Parts(trial)
+            times = interrupted(parts, folder, fails_at)
+            assert times > 2
+            assert calls > parts.calls
+            assert phased.exported(trial) == expected
+            once = {kind: n for kind, n in reports(trial).items() if "Visib" not in kind[1]}
+            assert once == {kind: n for kind, n in kinds.items() if "Visib" not in kind[1]}
+            assert len(parts.sent) == len(set(parts.sent))
+
+
+def interrupted(parts: Parts, folder: Path, fails_at: int) -> int:
+    """Load until it is done, each time with some more calls before it is interrupted; tell how
+    often it was.
+    """
+    for times in range(1_000):
+        parts.calls, parts.fails_at = 0, fails_at + 17 * times
+        try:
+            load(parts, folder)
+        except NotRunning:
+            continue
+        return times
+    raise AssertionError("it comes to no end")
+
+
+def no_day(folder: Path) -> None:
+    (folder / "Batch1/BatchDate.txt").unlink()
+
+
+def no_date(folder: Path) -> None:
+    (folder / "Batch1/BatchDate.txt").write_text("2017-02-30\n")
+
+
+def no_text(folder: Path) -> None:
+    (folder / "Batch1/BatchDate.txt").write_bytes(b"\xff\xfe2017")
+
+
+def a_folder(folder: Path) -> None:
+    no_day(folder)
+    (folder / "Batch1/BatchDate.txt").mkdir()
+
+
+def no_first(folder: Path) -> None:
+    shutil.rmtree(folder / "Batch1")
+
+
+def no_second(folder: Path) -> None:
+    shutil.rmtree(folder / "Batch2")
+
+
+def nothing(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def a_file(folder: Path) -> None:
+    nothing(folder)
+    folder.write_text("2017-07-07")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (no_day, "BatchDate.txt cannot be read"),
+        (no_date, "has no date: '2017-02-30'"),
+        (no_text, "BatchDate.txt cannot be read"),
+        (a_folder, "BatchDate.txt cannot be read"),
+        (no_first, "has no Batch1"),
+        (no_second, "has no Batch2"),
+        (nothing, "has no Batch1"),
+        (a_file, "has no Batch1"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused_and_nothing_of_it_is_sent(
+    parts: Parts, folder: Path, spoil: Callable[[Path], None], message: str
+) -> None:
+    spoil(folder)
+    with pytest.raises(Refused, match=message):
+        load(parts, folder)
+    assert parts.sent == []
+
+
+def test_a_later_phase_whose_day_is_none_is_refused_when_it_comes(
+    parts: Parts, folder: Path
+) -> None:
+    (folder / "Batch2/BatchDate.txt").write_text("\n")
+    with pytest.raises(Refused, match=r"Batch2/BatchDate\.txt has no date: ''"):
+        load(parts, folder)
+    assert parts.ended() == {1}
+    (folder / "Batch2/BatchDate.txt").write_text("2017-07-08\r\n")
+    assert [one.batch for one in load(parts, folder)[0]] == [2, 3]
+
+
+def test_lines_that_end_with_crlf_lead_to_the_same(parts: Parts, tmp_path: Path) -> None:
+    for newline in ("\n", "\r\n"):
+        made = audited.files()
+        made.newline = newline
+        made.write(tmp_path / f"{len(newline)}")
+    load(parts, tmp_path / "1")
+    with Trial(flow) as trial:
+        load(Parts(trial), tmp_path / "2")
+        assert phased.exported(trial) == phased.exported(parts.trial)
