@@ -87,10 +87,8 @@ def _orphans(table: str, column: str) -> sql.Composable:
 class Reader:
     """Counts, again and again, what refers to something that is not there."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self) -> None:
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self.rounds = 0
         self.found: set[str] = set()
         self._query = sql.SQL(" UNION ALL ").join(
@@ -100,25 +98,27 @@ class Reader:
         )
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self, parts: Parts) -> Iterator[None]:
         """Read for as long as this lasts."""
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=[parts], daemon=True)
+        thread.start()
         try:
             yield
         finally:
             self._over.set()
-            self._thread.join()
+            thread.join()
 
-    def _run(self) -> None:
+    def _run(self, parts: Parts) -> None:
         while not self._over.is_set():
             try:
-                with self._parts.warehouse() as warehouse:
+                with parts.warehouse() as warehouse:
                     while not self._over.is_set():
-                        self._read(warehouse)
+                        self.read(warehouse)
             except (psycopg.Error, HeadraceError):  # it was killed, or has no tables yet
                 self._over.wait(AGAIN_S)
 
-    def _read(self, warehouse: Connection) -> None:
+    def read(self, warehouse: Connection) -> None:
+        """Look once."""
         with snapshot(warehouse):
             rows = warehouse.execute(self._query).fetchall()
         self.rounds += 1
@@ -219,8 +219,8 @@ def load_and_kill(folder: Path, files: Path, seed: int, kills: int = 1) -> Loadi
     """Load with kills in each phase; then the audit passes and the oracle has the same rows."""
     loading = Loading(folder, files, seed)
     with loading.running():
-        reader = Reader(Parts(loading.config))
-        with reader.reading():
+        reader = Reader()
+        with reader.reading(Parts(loading.config)):
             loading.load(kills=kills)
         assert reader.found == set()
         assert reader.rounds
