@@ -20,6 +20,7 @@ from bench import (
     migrate_state,
     postgres,
     tpcdi_elt,
+    tpcdi_loading,
     voter,
     voter_calls,
     voter_sql,
@@ -118,6 +119,17 @@ def test_the_elt_in_postgres_builds_the_warehouse_of_the_oracle(
         warehouse.execute("UPDATE tpcdi.factwatches SET batchid = 2 WHERE watchid = 7")
         (other,) = oracle.compare(warehouse, computed)
     assert (other.table, other.missing, other.unexpected) == ("factwatches", 1, 1)
+
+
+def test_the_stages_of_a_phase_are_what_its_loader_waited_for() -> None:
+    phase = ("begin", "marks", "marks", "arrived", "arrived", "arrived", "marks", "arrived")
+    empty = [("arrived", 0.0), ("arrived", 1.0)]
+    moments = [(what, 2.0**at) for at, what in enumerate((*phase, *phase), start=1)]
+    first, second = tpcdi_loading.stages([*empty, *moments, ("arrived", 1e9)])
+    assert first == dict(
+        zip(tpcdi_loading.STAGES, (4 - 2, 8 - 4, 16 - 8, 64 - 16, 256 - 64), strict=True)
+    )
+    assert second == {name: 256 * seconds for name, seconds in first.items()}
 
 
 def test_the_peers_of_ingest_are_one_table_with_their_harm() -> None:

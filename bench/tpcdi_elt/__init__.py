@@ -144,7 +144,7 @@ def _steps(directory: Path) -> TopologicalSorter[tuple[str, Step]]:
     for name, step in steps.items():
         graph.add((name, step), *((each, steps[each]) for each in DEPENDS.get(name, ())))
     last = [(name, steps[name]) for name in steps]
-    for table in schema.TABLES:
+    for table in (name for name, of in schema.TABLES.items() if of.key or of.indexes):
         graph.add((f"index {table}", partial(_index, table=table)), *_written(table, last))
     return graph
 
@@ -152,10 +152,7 @@ def _steps(directory: Path) -> TopologicalSorter[tuple[str, Step]]:
 def _written(table: str, steps: list[tuple[str, Step]]) -> Iterator[tuple[str, Step]]:
     """Give the steps after which a table is complete, and its indexes can be built."""
     of = {value: key for key, value in VERBATIM.items()} | {"prospect": "prospect_table"}
-    wanted = {of.get(table, table)}
-    if table == "dimessages":
-        wanted = {"dimcompany", "dimcustomer", "prospect_table", "dimtrade", "factmarkethistory"}
-    return ((name, step) for name, step in steps if name in wanted)
+    return ((name, step) for name, step in steps if name == of.get(table, table))
 
 
 def _run(

@@ -1,0 +1,105 @@
+"""The most memory that the parts of a stack have, each with all of its processes.
+
+They are looked at four times a second, because processes come and go. A process tells what it has
+ever had (VmHWM), and a part has at a look what its living ones tell, together: an upper bound, for
+forked processes share pages. PostgreSQL's share on purpose, which is counted once: of them it is
+what is their own at that look, and what they share.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+POSTGRES = "postgres"
+LOOK_EVERY_S = 0.25
+KB_PER_MB = 1024
+
+
+class Memory:
+    """What was seen of the memory of several parts."""
+
+    def __init__(self, roots: Mapping[str, int]) -> None:
+        self._roots = roots
+        self._peaks: dict[str, float] = {}
+        self._over = threading.Event()
+
+    @contextmanager
+    def watched(self) -> Iterator["Memory"]:
+        """Look at it until the block ends."""
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            thread.join()
+
+    def peaks_mb(self) -> dict[str, float]:
+        """Tell the peak of each part."""
+        return dict(self._peaks)
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_EVERY_S):
+            self.look()
+
+    def look(self) -> None:
+        """Look at all processes once."""
+        children = _children()
+        now: dict[str, float] = defaultdict(float)
+        shared = 0.0
+        for part, root in self._roots.items():
+            for pid, program, is_of_java in _tree(root, children):
+                name = _name(part, program, is_root=pid == root, is_of_java=is_of_java)
+                status = _status(pid)
+                now[name] += status_mb(status, "RssAnon" if name == POSTGRES else "VmHWM")
+                if name == POSTGRES:
+                    shared = max(shared, status_mb(status, "RssShmem"))
+        if shared:
+            now[POSTGRES] += shared
+        for name, mb in now.items():
+            self._peaks[name] = max(self._peaks.get(name, 0.0), mb)
+
+
+def status_mb(status: Mapping[str, str], field: str) -> float:
+    """Give a field of a process's status that is in kB."""
+    return int(status[field].split()[0]) / KB_PER_MB if status else 0.0
+
+
+def _name(part: str, program: str, *, is_root: bool, is_of_java: bool) -> str:
+    if program == POSTGRES:
+        return POSTGRES
+    if part != "engine" or is_root:
+        return part
+    if program == "java":
+        return "engine_jvm"
+    return "engine_jvm_python" if is_of_java else "engine_workers"
+
+
+def _children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (status := _status(int(entry.name))):
+            found[int(status["PPid"])].append(int(entry.name))
+    return found
+
+
+def _tree(
+    root: int, children: Mapping[int, list[int]], *, is_of_java: bool = False
+) -> Iterator[tuple[int, str, bool]]:
+    """Give a process and all below it: its program, and whether a JVM started it."""
+    program = _status(root).get("Name", "")
+    yield root, program, is_of_java
+    for child in children.get(root, ()):
+        yield from _tree(child, children, is_of_java=is_of_java or program == "java")
+
+
+def _status(pid: int) -> dict[str, str]:
+    """Read what a process tells; nothing of one that is gone, or has no memory any more."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    return fields if "VmHWM" in fields else {}
