@@ -79,7 +79,7 @@ def test_a_watch_that_is_opened_again_in_one_batch_is_another_one(tmp_path: Path
     made.row(1, "WatchHistory.txt", 1, "S2", "2016-05-01 10:00:00", PLACED)
     made.cdc(2, "WatchHistory.txt", "I", 1, "S1", "2017-07-08 10:00:00", "CNCL")
     made.cdc(2, "WatchHistory.txt", "I", 1, "S1", "2017-07-08 10:00:01", PLACED)
-    agrees(made, tmp_path, 1, 2)
+    agrees(made, tmp_path, 1)
     with Trial(flow) as trial:
         phased.load(trial, tmp_path)
         watched = [
@@ -122,7 +122,7 @@ def days() -> Digen:
 
 
 def test_a_years_highs_and_lows_are_the_oracles(tmp_path: Path) -> None:
-    agrees(days(), tmp_path, 1, 2)
+    agrees(days(), tmp_path, 1)
 
 
 @pytest.mark.parametrize("kept", ["nothing", "another's"])
@@ -221,4 +221,4 @@ def test_a_trade_is_placed_and_closed_within_one_batch_of_an_increment(tmp_path:
     made.cdc(2, "Trade.txt", "I", 2, "2017-07-08 10:00:00", *placed, *[None] * 4)
     made.cdc(3, "Trade.txt", "U", 2, "2017-07-09 10:00:09", *closed)
     made.cdc(3, "HoldingHistory.txt", "I", 2, 2, 0, 10)
-    agrees(made, tmp_path, 1, 2, 3)
+    agrees(made, tmp_path, 1, 2)

@@ -188,7 +188,7 @@ def interrupted(parts: Parts, folder: Path, fails_at: int) -> int:
     often it was.
     """
     for times in range(1_000):
-        parts.calls, parts.fails_at = 0, fails_at + 31 * times
+        parts.calls, parts.fails_at = 0, fails_at + 41 * times
         try:
             load(parts, folder)
         except NotRunning:
