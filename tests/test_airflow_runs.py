@@ -185,7 +185,7 @@ def test_runs_of_merge_retention_and_audit_do_what_they_say(
     assert commands.test("headrace_audit") == "failed"
     (alert,) = alerts
     assert (alert["dag_id"], alert["task_id"]) == ("headrace_audit", "audit_default")
-    assert "failed with AuditFailed: shop.sales has 1 rows, and 2 have arrived" in alert["error"]
+    assert "failed with AuditFailed: shop.sales has 1 row, and 2 have arrived" in alert["error"]
     ended = [(one["kind"], one["state"]) for one in migrations(api)]
     good = [(kind, "succeeded") for kind in ("merge", "retention", "audit")]
     assert ended == [*good, ("audit", "failed")]
