@@ -61,7 +61,14 @@ def test_without_a_name_every_experiment_is_listed_with_a_line(
     assert all(len(line.split()) > 3 for line in lines)
 
 
-@pytest.mark.parametrize("name", command.NAMES)
+LONG = ("ingest", "tpcdi")
+"""What starts whole stacks."""
+EXPERIMENTS = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in command.NAMES
+]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_reports_flat_figures_of_ours_and_of_peers(name: str, tmp_path: Path) -> None:
     report = json.loads(json.dumps(command.measure(name, quick=True, rounds=1, scale=0.02)))
     assert set(report) == REPORT

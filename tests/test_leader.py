@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from live import START_S, Board, Parts
 from two_brokers import elect, leads, make, two_brokers
 from waiting import until
@@ -11,6 +12,7 @@ def votes(first: int, count: int) -> list[tuple[str, int]]:
     return [(f"{number:05}", number % 6 + 1) for number in range(first, first + count)]
 
 
+@pytest.mark.slow
 def test_a_leader_that_dies_and_comes_back_loses_nothing_and_doubles_nothing(
     running: Parts, tmp_path: Path
 ) -> None:
