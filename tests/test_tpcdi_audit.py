@@ -7,9 +7,11 @@ import audited
 import pytest
 from spoilings import SPOILINGS
 
+from migrations import warehouse as warehouses
+from migrations.errors import Away
 from tpcdi import audit, oracle
 from tpcdi.generate import generate
-from tpcdi.snapshot import Connection
+from tpcdi.snapshot import Connection, snapshot
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +27,12 @@ def warehouse(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def test_a_warehouse_that_is_right_passes_every_check(warehouse: Connection) -> None:
     assert [verdict for verdict in audit.run(warehouse) if not verdict.ok] == []
+
+
+def test_a_server_that_goes_away_while_it_is_read_is_away_and_no_bug(postgres_url: str) -> None:
+    reader = warehouses.connect(postgres_url, application="reader")
+    with pytest.raises(Away, match="reading the warehouse"), snapshot(reader):
+        reader.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
 
 def test_the_audit_has_the_129_checks_of_tpc_di() -> None:

@@ -476,6 +476,7 @@ def load(parts: Stack, directory: Path) -> None:
             parts.taken(marks)
 
 
+@pytest.mark.slow
 def test_a_stream_of_seconds_leaves_a_warehouse_in_which_all_that_was_sent_is_consistent(
     broker_url: str,
     warehouse_url: str,

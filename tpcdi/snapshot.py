@@ -7,6 +7,8 @@ from typing import LiteralString
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from migrations.errors import translated
+
 Connection = psycopg.Connection[tuple[object, ...]]
 
 # Of a view PostgreSQL has no statistics, and would rather loop over it than hash it.
@@ -23,7 +25,7 @@ def snapshot(connection: Connection) -> Iterator[None]:
     Within a transaction of the caller's own, what that one sees is read.
     """
     fresh = connection.info.transaction_status == TransactionStatus.IDLE
-    with connection.transaction():
+    with translated("reading the warehouse"), connection.transaction():
         if fresh:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         connection.execute(SETTINGS)
