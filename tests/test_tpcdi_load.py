@@ -19,6 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 4, 5, 6))]
 )
