@@ -94,7 +94,7 @@ RECORDS: dict[str, list[Callable[[str], str]]] = {
     "CMP": [
         put(1, "20170230"),
         put(1, "x"),
-        put(16, "XXX"),
+        put(16, "ABC"),
         put(79, "    number"),
         put(79, " " * 10),
         put(19, " " * 60),

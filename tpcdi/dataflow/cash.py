@@ -7,18 +7,18 @@ from etl_procs import Batch, Transaction
 from tpcdi.dataflow.facts import (
     AFTER,
     READS,
-    READY,
     Numbers,
     account_at,
     asked,
     at,
     days,
+    due,
     hundredths,
     joined,
 )
 from tpcdi.dataflow.forms import AMOUNT, ID, TIME
 from tpcdi.dataflow.outlets import OUTLETS, table
-from tpcdi.dataflow.phases import Held, Phase, current, has
+from tpcdi.dataflow.phases import Held, Phase
 from tpcdi.dataflow.sources import cash, cash_changes, flow
 
 balances = flow.table(
@@ -54,13 +54,8 @@ WHERE balances.day >= asked.day"""
 )
 def bank(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, then: Batch) -> None:
     """Bring balances forward."""
-    phase = current(tx)
-    ready = has(tx, phase, *READY)
-    rows = held.admit(tx, joined(tx, first, then, FORMS), when=ready)
-    if phase is None or not ready:
-        return
-    rows = pa.concat_tables([parked.take(tx, phase.batch), rows])
-    if rows.num_rows:
+    phase, rows = due(tx, joined(tx, first, then, FORMS), held, parked)
+    if phase is not None:
         _move(tx, phase, rows)
 
 

@@ -17,7 +17,7 @@ from tpcdi.dataflow.listing import STAGE as LISTING
 from tpcdi.dataflow.listing import listed, securities
 from tpcdi.dataflow.people import STAGE as PEOPLE
 from tpcdi.dataflow.people import accounts, enrolled
-from tpcdi.dataflow.phases import Phase, complete, phases
+from tpcdi.dataflow.phases import Held, Phase, complete, current, has, phases
 from tpcdi.dataflow.sources import flow
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -60,6 +60,21 @@ def joined(tx: Transaction, first: Batch, then: Batch, forms: Mapping[str, Form]
     """
     changes = formed(tx, then, {"cdc_flag": CHANGE, **forms})
     return pa.concat_tables([formed(tx, first, forms), changes.select(first.stream.columns.names)])
+
+
+def due(
+    tx: Transaction, rows: pa.Table, held: Held, parked: Held
+) -> tuple[Phase, pa.Table] | tuple[None, pa.Table]:
+    """Give what can be entered now, with what waited for it, and the phase; none, while the
+    dimensions are not complete or there is nothing.
+    """
+    phase = current(tx)
+    ready = has(tx, phase, *READY)
+    rows = held.admit(tx, rows, when=ready)
+    if phase is None or not ready:
+        return None, rows
+    rows = pa.concat_tables([parked.take(tx, phase.batch), rows])
+    return (phase, rows) if rows.num_rows else (None, rows)
 
 
 def at(phase: Phase, days: Numbers) -> Numbers:

@@ -15,11 +15,11 @@ from etl_procs import Batch, Transaction
 from tpcdi.dataflow.facts import (
     AFTER,
     READS,
-    READY,
     Numbers,
     asked,
     at,
     days,
+    due,
     hundredths,
     joined,
     ratio,
@@ -29,7 +29,7 @@ from tpcdi.dataflow.forms import DAY, PRICE
 from tpcdi.dataflow.listing import earnings
 from tpcdi.dataflow.messages import MESSAGES, alert
 from tpcdi.dataflow.outlets import OUTLETS, table
-from tpcdi.dataflow.phases import Held, Phase, current, has
+from tpcdi.dataflow.phases import Held, Phase
 from tpcdi.dataflow.sources import flow, market, market_changes
 
 quotes = flow.table(
@@ -123,13 +123,8 @@ _kept = Year("")
 )
 def trade_day(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, then: Batch) -> None:
     """Enter the days of securities."""
-    phase = current(tx)
-    ready = has(tx, phase, *READY)
-    rows = held.admit(tx, joined(tx, first, then, FORMS), when=ready)
-    if phase is None or not ready:
-        return
-    rows = pa.concat_tables([parked.take(tx, phase.batch), rows])
-    if not rows.num_rows:
+    phase, rows = due(tx, joined(tx, first, then, FORMS), held, parked)
+    if phase is None:
         return
     on = days(rows["dm_date"])
     found = tx.lookup(security_at, rows["dm_s_symb"], at=at(phase, on))

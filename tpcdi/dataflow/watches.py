@@ -13,18 +13,18 @@ from etl_procs import Batch, Transaction
 from tpcdi.dataflow.facts import (
     AFTER,
     READS,
-    READY,
     Numbers,
     asked,
     at,
     customer_at,
     days,
+    due,
     joined,
     security_at,
 )
 from tpcdi.dataflow.forms import ID, TIME, one_of
 from tpcdi.dataflow.outlets import OUTLETS, table
-from tpcdi.dataflow.phases import Held, Phase, current, has
+from tpcdi.dataflow.phases import Held, Phase
 from tpcdi.dataflow.sources import flow, watch_changes, watches
 
 open_watches = flow.table(
@@ -52,13 +52,8 @@ ON w_c_id = asked.value ->> 0 AND w_s_symb = asked.value ->> 1 ORDER BY watchid"
 )
 def watch(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, then: Batch) -> None:
     """Open and close watches."""
-    phase = current(tx)
-    ready = has(tx, phase, *READY)
-    rows = held.admit(tx, joined(tx, first, then, FORMS), when=ready)
-    if phase is None or not ready:
-        return
-    rows = pa.concat_tables([parked.take(tx, phase.batch), rows])
-    if rows.num_rows:
+    phase, rows = due(tx, joined(tx, first, then, FORMS), held, parked)
+    if phase is not None:
         Watches(tx, phase, rows).enter()
 
 
