@@ -26,7 +26,7 @@ from headrace.clock import SystemClock
 from headrace.config import Config
 from headrace.errors import HeadraceError
 from ingest import topics
-from ingest.decode import decoded
+from ingest.decode import decoded, gathered
 from ingest.pace import Pace
 from ingest.security import spark_options
 from ingest.session import alive
@@ -122,7 +122,7 @@ class Batcher:
             self._query.stop()
 
     def _hand_over(self, frame: DataFrame) -> None:
-        tuples = frame.toArrow()
+        tuples = gathered(frame.toArrow(), self._stream)
         if tuples.num_rows:
             self._look()  # after the reading: what it finds is what was read
         at = tuples.group_by(PARTITION).aggregate([(PLACE, "max")])

@@ -1,63 +1,51 @@
 """Decoding: Kafka records into typed columns, in Spark, or the reasons why not.
 
-A record's head says what is in it (heads), its value is cut into entries (entries), and each entry
-is read by the stream's format (documents; lines; elements; avro).
+Spark hands many records at once to Python, as Arrow, and gets back one table of all that is in
+them, as bytes: there are neither rows nor columns that Spark would have to know of, so its plan is
+small, and the same for all streams.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.pandas.functions import arrow_udf
 
-from etl_procs.batch import ARRIVAL, REASON
-from etl_procs.columns import Column
 from etl_procs.model import Stream
-from etl_procs.wire import Avro, Delimited, FixedWidth, Json, Unknown, Wire, Xml
-from ingest.decoding import avro, documents, elements, lines, texts
-from ingest.decoding.entries import TEXT, entries
-from ingest.decoding.heads import TIME, headed
-from ingest.decoding.texts import BROKEN, FAULT, KEPT
+from ingest.decoding.decoder import Decoder, schema_of
 
-UNKNOWN_FIELDS_MAX = 1_000
-"""Of a line, where they are kept."""
+RECORD = ("partition", "offset", "value", "headers")
+TABLE = "tuples"
+"""Holds a table in the row of the first of the records that it was made of."""
 
 
 def decoded(records: DataFrame, stream: Stream) -> DataFrame:
-    """Turn Kafka records into what the core takes: ARRIVAL, and the stream's columns."""
-    wire, columns = stream.wire, stream.columns.columns
-    kept = wire.unknown if isinstance(wire.unknown, str) else ""
-    body = [column for column in columns if column.name not in (wire.time, kept)]
-    typed = _typed(headed(records, stream), wire, body)
-    if kept:
-        typed = typed.withColumn(kept, F.col(KEPT))
-    if wire.time:
-        typed = typed.withColumn(wire.time, F.col(TIME))
-    faults = [F.col(BROKEN), F.col(FAULT)]
-    if wire.unknown is Unknown.REJECT:
-        faults.append(texts.unknown())
-    for column in columns:
-        if column.required and column not in body:
-            absent = F.col(column.name).isNull()
-            faults.append(F.when(absent, F.lit(f"{column.name} is missing")))
-    fault = F.when(F.col(TEXT).isNotNull(), F.coalesce(*faults))
-    return typed.withColumn(REASON, F.coalesce(REASON, fault)).select(
-        *ARRIVAL.names, *stream.columns.names
-    )
+    """Turn Kafka records into what `gathered` makes tables of."""
+    decoder = Decoder(stream)
+
+    def decode(partition: pa.Array, offset: pa.Array, value: pa.Array, of: pa.Array) -> pa.Array:
+        if not len(value):
+            return pa.nulls(0, pa.binary())
+        tuples = decoder.decode(partition, offset, value, of)
+        held = pa.BufferOutputStream()
+        with pa.ipc.new_stream(held, tuples.schema) as stream:
+            stream.write_batch(tuples)
+        return pa.array([held.getvalue().to_pybytes(), *[None] * (len(value) - 1)], pa.binary())
+
+    given = arrow_udf(decode, "binary")  # type: ignore[call-overload] # its kind is told by its hints
+    # What it gives for a record depends on those beside it. Otherwise Spark would ask what is not
+    # null, and then again of these alone.
+    tables = records.select(given.asNondeterministic()(*RECORD).alias(TABLE))
+    return tables.where(F.col(TABLE).isNotNull())
 
 
-def _typed(heads: DataFrame, wire: Wire, columns: Sequence[Column]) -> DataFrame:
-    """Give each entry the columns that are in its body, as its format has them."""
-    more = wire.unknown is not Unknown.IGNORE
-    match wire.format:
-        case Json():
-            return documents.typed(entries(heads), columns, more=more)
-        case Avro():
-            return documents.typed(avro.entries(heads, wire.format), columns, more=more)
-        case Delimited():
-            most = UNKNOWN_FIELDS_MAX if isinstance(wire.unknown, str) else 0
-            given = lines.delimited(entries(heads), wire.format, len(columns), unknown_max=most)
-        case FixedWidth():
-            given = lines.fixed_width(entries(heads), wire.format)
-        case Xml():
-            given = elements.elements(entries(heads), wire.format, columns)
-    return texts.typed(given, columns, TEXT)
+def gathered(tables: pa.Table, stream: Stream) -> pa.Table:
+    """Give what was decoded: ARRIVAL, and the stream's columns."""
+    return pa.Table.from_batches(_batches(tables), schema_of(stream))
+
+
+def _batches(tables: pa.Table) -> Iterable[pa.RecordBatch]:
+    for held in tables[TABLE]:
+        with pa.ipc.open_stream(held.as_buffer()) as batches:
+            yield from batches

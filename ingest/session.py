@@ -13,10 +13,9 @@ from pyspark.sql import SparkSession
 from headrace.config import Engine
 from headrace.errors import HeadraceError
 
-JAVA = "-XX:-DontCompileHugeMethods -XX:+ExitOnOutOfMemoryError"
-"""Spark makes one method of what is to be done with a row. Over 8,000 bytes of code, Java would
-interpret it: decoding 14 columns took three times as long. And where memory ends, Spark would go on
-without the thread that had none, and wait for it for ever.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
+"""Spark reads and plans, and Python decodes: compiling for longer took more time than it saved. And
+where memory ends, Spark would go on without the thread that had none, and wait for it for ever.
 """
 
 

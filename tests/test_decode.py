@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl_procs import Dataflow, by_punctuation
-from ingest.decode import decoded
+from ingest.decode import decoded, gathered
 
 STREAM = Dataflow("decoding").stream(
     "votes", "phone TEXT NOT NULL, contestant INTEGER, score REAL", batches=by_punctuation()
@@ -91,7 +91,8 @@ def decode(
         "partition INT, offset BIGINT, value BINARY, "
         "headers ARRAY<STRUCT<key STRING, value BINARY>>",
     )
-    tuples = decoded(records, STREAM).toArrow().sort_by("_place").to_pylist()
+    arrived = gathered(decoded(records, STREAM).toArrow(), STREAM)
+    tuples = arrived.sort_by("_place").to_pylist()
     assert [row["_value"] for row in tuples] == values
     return list(tuples)
 

@@ -29,7 +29,7 @@ from etl_procs.batch import (
 from etl_procs.wire import Avro, Delimited, FixedWidth, Format, Json, Unknown, Wire, Xml
 from headrace import config
 from ingest import session
-from ingest.decode import decoded
+from ingest.decode import decoded, gathered
 
 VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.json"))
 RECORDS = pa.schema(
@@ -122,7 +122,7 @@ def run(spark: SparkSession, stream: Stream, records: Iterable[Record]) -> list[
     # Through a file: Spark would send what is in memory along with each task.
     with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
         pq.write_table(table, file.name)
-        arrived = decoded(spark.read.parquet(file.name), stream).toArrow()
+        arrived = gathered(decoded(spark.read.parquet(file.name), stream).toArrow(), stream)
     given: list[list[Any]] = [[] for _ in held]
     for row in arrived.sort_by(PLACE).to_pylist():
         given[offset_of(row[PLACE])].append(row)

@@ -1,1 +1,1 @@
-"""Decoding, part by part: heads and entries of records, and each format; see ingest.decode."""
+"""Decoding, part by part, in Python over Arrow: heads and entries of records, and each format."""

@@ -1,127 +1,203 @@
-"""Documents: a JSON object in UTF-8, as what the columns declare; or why it is not.
+"""Documents: JSON objects, as what the columns declare; or why they are not."""
 
-from_json gives the values, and lets through or changes in silence what is no JSON, or does not fit:
-junk after the document, half a surrogate pair, a number where a text is declared. Most documents
-show at a glance that they have nothing of it. The others are parsed as a variant too, which takes
-as long again, and is asked for what is in them.
-"""
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import and_, or_
-
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+import pyarrow as pa
 
 from etl_procs.columns import Column, Type
-from ingest.decoding.entries import TEXT
-from ingest.decoding.texts import BROKEN, FAULT, KEPT, MORE, told
+from ingest.decoding import texts
+from ingest.decoding.texts import More, Read
 
-READ = {Type.INTEGER: "BIGINT", Type.REAL: "DOUBLE", Type.TEXT: "STRING"}
-UNREAD = "_unread"
-"""Has the text of a document that from_json could not read, or not all of it."""
-OPTIONS = {
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": UNREAD,
-}
-
-END = "7193402571"
-"""Comes after the document, to see that nothing else does; any number that is rare in documents."""
+NOT_JSON, NOT_AN_OBJECT = "not JSON", "not a JSON object"
 NOT_ALL = "a key is there twice, and not all of its values fit"
-NUMBER = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
+TAKEN: dict[Type, set[type]] = {Type.INTEGER: {int}, Type.REAL: {int, float}, Type.TEXT: {str}}
+DIGITS_MAX = 1_000
+"""What has more is read as a REAL: Python takes a time that grows with their square."""
+DEPTH_MAX = 200
+DEEP = f"has objects or arrays within more than {DEPTH_MAX} others"
+Object = Mapping[str, Any]
+NOTHING: Object = {}
 
 
-def typed(entries: DataFrame, columns: Sequence[Column], *, more: bool) -> DataFrame:
-    """Give the columns of entries, FAULT and BROKEN; and `more`: MORE and KEPT."""
-    read = entries.withColumn("_values", F.from_json(F.col(TEXT), _ddl(columns), OPTIONS))
-    # JSON parsers stop after the first document, and junk may follow it.
-    wrapped = F.try_parse_json(F.concat(F.lit("["), F.col(TEXT), F.lit(f",{END}]")))
-    plain = F.lit(False) if more else F.coalesce(_is_plain(columns), F.lit(False))
-    parsed = read.withColumn("_plain", plain).withColumn(
-        "_wrapped", F.when(~F.col("_plain"), wrapped)
-    )
-    values = parsed.select("*", _alone().alias("_alone"), *(_value(column) for column in columns))
-    fields = [_field(column) for column in columns]
-    nulls = [field.isNull() | F.is_variant_null(field) for field in fields]
-    broken = F.when(~F.coalesce("_alone", F.lit(False)), F.lit("not JSON")).when(
-        ~F.startswith(F.expr(f"TRIM(LEADING ' \\t\\r\\n' FROM {TEXT})"), F.lit("{")),
-        F.lit("not a JSON object"),
-    )
-    values = values.withColumn("_nul", ~F.col("_plain"))
-    faulty = told(values, columns, nulls, _shown(columns))
-    fault = F.coalesce(FAULT, F.when(F.col(f"_values.{UNREAD}").isNotNull(), F.lit(NOT_ALL)))
-    faulty = faulty.withColumn(BROKEN, F.when(~F.col("_plain"), broken)).withColumn(FAULT, fault)
-    if not more:
-        return faulty
-    known = [column.name for column in columns]
-    every = F.try_variant_get("_wrapped", "$[0]", "map<string, variant>")
-    found = faulty.withColumn("_unknown", F.map_filter(every, lambda key, _: ~key.isin(known)))
-    some = F.size("_unknown") > 0
-    return found.withColumn(MORE, F.when(some, F.map_keys("_unknown"))).withColumn(
-        KEPT, F.when(some, F.to_json("_unknown"))
-    )
+class _Twice(Exception):
+    """An object has a key twice."""
 
 
-def _shown(columns: Sequence[Column]) -> Callable[[Expression], Expression]:
-    """Give a field as it is written: a variant writes 4.0 as 4."""
-    held = F.array(*(F.to_json(_field(column)) for column in columns))
-    paths = F.array(*(F.lit(f"$.{column.name}") for column in columns))
+class _Every(dict[str, Any]):
+    """An object, and all that it was made of."""
 
-    def shown(index: Expression) -> Expression:
-        value = F.get(held, index)
-        is_number = (value >= "-") & (value < ":")
-        return F.when(
-            is_number, F.call_function("get_json_object", F.col(TEXT), F.get(paths, index))
-        ).otherwise(value)
-
-    return shown
+    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
 
 
-def _is_plain(columns: Sequence[Column]) -> Expression:
-    """Tell of a document that was read that it is one object and ends there, and holds nothing
-    that has to be looked at again.
-    """
-    # Only at its end is there a brace that closes something: nothing can follow the document.
-    before = F.octet_length(F.substring_index(TEXT, "}", 1))
-    whole = F.startswith(TEXT, F.lit("{")) & (before == F.octet_length(TEXT) - 1)
-    read = F.col(f"_values.{UNREAD}").isNull() & ~F.contains(TEXT, F.lit("\\u"))
-    texts = [F.col(f"_values.{c.name}") for c in columns if c.type is Type.TEXT]
-    surely = [F.coalesce(_is_surely_text(text), F.lit(True)) for text in texts]
-    return reduce(and_, surely, whole & read)
+class _Number(str):
+    """A number, as it is written."""
+
+    __slots__ = ()
 
 
-def _is_surely_text(value: Expression) -> Expression:
-    """Tell that from_json made it of a text, and not of a number, or of something longer."""
-    may_be_number = (value >= "-") & (value < ":") & F.rlike(value, F.lit(NUMBER))
-    # It writes a number beyond all bounds as "Infinity", with the quotes.
-    may_be_other = reduce(or_, [F.startswith(value, F.lit(first)) for first in '{["'])
-    return ~(may_be_number | may_be_other | value.isin("true", "false"))
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Twice
+    return found
 
 
-def _alone() -> Expression:
-    end = F.to_json(F.try_variant_get("_wrapped", "$[1]", "variant")) == END
-    # After a document in an array comes `,` or `]`, in an object `,"key":` or `}`: no junk is
-    # taken by both.
-    in_array = F.json_array_length(F.concat(F.lit("["), TEXT, F.lit(",0]"))) == 2
-    in_object = F.try_parse_json(F.concat(F.lit('{"a":'), TEXT, F.lit("}"))).isNotNull()
-    return F.when(F.contains(TEXT, F.lit(END)), in_array & in_object).otherwise(end)
+def _whole(digits: str) -> int | float:
+    return int(digits) if len(digits) <= DIGITS_MAX else float(digits)
 
 
-def _ddl(columns: Sequence[Column]) -> str:
-    read = [f"{column.name} {READ[column.type]}" for column in columns]
-    return ", ".join([*read, f"{UNREAD} STRING"])
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
 
 
-def _value(column: Column) -> Expression:
-    value = F.col(f"_values.{column.name}")
-    if column.type is Type.TEXT:
-        is_text = F.schema_of_variant(_field(column)) == "STRING"
-        value = F.when(F.col("_plain") | is_text, value)
-    return value.alias(column.name)
+PLAIN = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse)
+EVERY = json.JSONDecoder(object_pairs_hook=_Every, parse_constant=_refuse, parse_int=_whole)
+WRITTEN = json.JSONDecoder(parse_int=_Number, parse_float=_Number)
 
 
-def _field(column: Column) -> Expression:
-    return F.try_variant_get("_wrapped", f"$[0].{column.name}", "variant")
+def read(documents: pa.StringArray, columns: Sequence[Column], *, more: bool) -> Read:
+    """Give the columns of documents; null stands for what is none."""
+    objects: list[Object | None] = []
+    broken = {}
+    for row, text in enumerate(documents.to_pylist()):
+        found = None
+        if text is not None:
+            try:
+                found = _parsed(text)
+            except (ValueError, RecursionError):
+                broken[row] = NOT_JSON
+            else:
+                if not isinstance(found, dict):
+                    found, broken[row] = None, NOT_AN_OBJECT
+                elif text.count("{") + text.count("[") > DEPTH_MAX and _is_deep(found):
+                    found, broken[row] = None, DEEP
+        objects.append(found)
+    of = typed(objects, documents, columns, more=more)
+    return of._replace(faults={**of.faults, **broken})
+
+
+def _parsed(text: str) -> Any:
+    try:
+        found, end = PLAIN.raw_decode(text)
+        if end < len(text):
+            found = PLAIN.decode(text)
+    except (ValueError, _Twice):  # such as spaces, or very many digits
+        found = EVERY.decode(text)
+    if "\\u" in text:  # half a pair is no text
+        json.dumps(getattr(found, "pairs", found), ensure_ascii=False).encode()
+    return found
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [each for of in inner for each in of if isinstance(each, dict | list)]
+    return bool(level)
+
+
+def typed(
+    objects: Sequence[Object | None],
+    documents: pa.StringArray | None,
+    columns: Sequence[Column],
+    *,
+    more: bool,
+) -> Read:
+    """Give the columns of objects, and what of them is unknown if it is asked for `more`."""
+    given = [NOTHING if each is None else each for each in objects]
+
+    def as_written(row: int) -> Object:
+        return given[row] if documents is None else WRITTEN.decode(documents[row].as_py())
+
+    values, faults = [], dict[int, str]()
+    for column in columns:
+        array, misfits = _column(column, [each.get(column.name) for each in given])
+        for row in misfits:
+            shown = _json(as_written(row)[column.name])
+            faults.setdefault(row, texts.unfit(column, shown))
+        if column.required and array.null_count:
+            lacking = texts.rows(texts.flags(array.is_null()))
+            there = (row for row in lacking if objects[row] is not None)
+            texts.add(faults, there, texts.missing(column))
+        texts.add(faults, texts.beyond(column, array), texts.told_beyond(column))
+        values.append(array)
+    known = {column.name: column for column in columns}
+    unknown = {}
+    for row, each in enumerate(given):
+        if isinstance(each, _Every) and len(each.pairs) > len(each):
+            of = [(known[name], value) for name, value in each.pairs if name in known]
+            if not all(value is None or _fits(column, value) for column, value in of):
+                faults[row] = NOT_ALL
+        names = sorted(each.keys() - known.keys()) if more else ()
+        if names:
+            held = as_written(row)
+            unknown[row] = More(names, _json({name: held[name] for name in names}))
+    return Read(values, faults, unknown)
+
+
+def _column(column: Column, values: list[Any]) -> tuple[pa.Array, list[int]]:
+    """Make an array of the values that are of a column's type, and list which are not."""
+    misfits: list[int] = []
+    array = _array(column, values)
+    if array is None:
+        every = enumerate(values)
+        misfits = [row for row, value in every if value is not None and not _fits(column, value)]
+        for row in misfits:
+            values[row] = None
+        array = _array(column, values)
+    assert array is not None, "all of them fit"
+    return array, misfits
+
+
+def _array(column: Column, values: Sequence[Any]) -> pa.Array | None:
+    """Make an array of values that are of a column's type; nothing, if one is not."""
+    kinds = set(map(type, values)) - {type(None)}
+    if not kinds <= TAKEN[column.type]:
+        return None
+    if column.type is Type.REAL and int in kinds:
+        values = [None if value is None else _real(value) for value in values]
+    try:
+        return pa.array(values, column.arrow)
+    except OverflowError:
+        return None
+
+
+def _fits(column: Column, value: Any) -> bool:
+    if column.type is Type.INTEGER:
+        return type(value) is int and -(2**63) <= value < 2**63
+    return type(value) in TAKEN[column.type]
+
+
+def _real(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
+
+
+def _json(value: Any) -> str:
+    """Write JSON, with the keys in their order, and numbers as they were written."""
+    if isinstance(value, dict):
+        pairs = [f"{_json(key)}:{_json(each)}" for key, each in sorted(value.items())]
+        return f"{{{','.join(pairs)}}}"
+    if isinstance(value, list):
+        return f"[{','.join([_json(each) for each in value])}]"
+    return str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+
+
+def plain(value: Any) -> Any:
+    """Write what JSON does not have as something that fits no column."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": str(value)}
+    return value

@@ -1,8 +1,4 @@
-"""Elements: the fields of an XML element, as texts.
-
-Spark's from_xml takes the last of repeated elements, passes over what follows the element, and
-gives nulls where a document type is declared; so expat reads it, in Python.
-"""
+"""Elements: the fields of an XML element, as texts, read by expat."""
 
 import json
 from collections.abc import Sequence
@@ -10,28 +6,12 @@ from typing import Any
 from xml.parsers import expat
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.pandas.types import from_arrow_type
 
 from etl_procs.columns import Column, Type
 from etl_procs.wire import Xml
-from ingest.decoding.entries import TEXT
-from ingest.decoding.texts import BROKEN, FIELDS, KEPT, MORE, NULL
+from ingest.decoding.texts import Fields, More
 
 DEPTH_MAX = 1_000
-READ = pa.struct(
-    [
-        (FIELDS, pa.list_(pa.string())),
-        (NULL, pa.string()),
-        (BROKEN, pa.string()),
-        (MORE, pa.list_(pa.string())),
-        (KEPT, pa.string()),
-    ]
-)
-Read = dict[str, Any]
-"""As the names of READ; what is not there is null."""
 
 
 class Refused(Exception):
@@ -41,31 +21,46 @@ class Refused(Exception):
 class Reader:
     """Reads elements of one kind."""
 
-    def __init__(self, record: str, paths: Sequence[str], empty_is_null: Sequence[bool]) -> None:
-        self._record = record
+    def __init__(self, format: Xml, columns: Sequence[Column]) -> None:
+        self._record = format.record
         self._columns: dict[str, list[int]] = {}
-        for index, path in enumerate(paths):
+        for index, column in enumerate(columns):
+            path = format.paths.get(column.name, column.name)
             self._columns.setdefault(path, []).append(index)
-        self._empty_is_null = empty_is_null
+        self._empty_is_null = [column.type is not Type.TEXT for column in columns]
 
-    def read(self, text: str) -> Read:
-        """Give the fields of an element, or why there are none."""
-        try:
-            found = self._parsed(text)
-        except expat.ExpatError as error:
-            return {BROKEN: f"not XML: {error}"}
-        except Refused as refused:
-            return {BROKEN: str(refused)}
+    def fields(self, elements: pa.StringArray) -> Fields:
+        """Give the fields of elements at the columns' paths."""
+        nothing: list[str | None] = [None] * len(self._empty_is_null)
+        rows, broken, more = [], {}, {}
+        for row, text in enumerate(elements.to_pylist()):
+            given = nothing
+            if text is not None:
+                try:
+                    given, unknown = self._read(text)
+                except expat.ExpatError as error:
+                    broken[row] = f"not XML: {error}"
+                except Refused as refused:
+                    broken[row] = str(refused)
+                else:
+                    if unknown:
+                        more[row] = More(list(unknown), json.dumps(unknown))
+            rows.append(given)
+        columns = [pa.array([row[n] for row in rows], pa.string()) for n in range(len(nothing))]
+        return Fields(columns, broken, more)
+
+    def _read(self, text: str) -> tuple[list[str | None], dict[str, Any]]:
+        """Give the fields of an element, and what else is in it."""
+        found = self._parsed(text)
         fields: list[str | None] = [None] * len(self._empty_is_null)
         for path, indexes in self._columns.items():
             values = found.pop(path, [])
             if len(values) > 1:
-                return {BROKEN: f"{path} is there {len(values)} times"}
+                raise Refused(f"{path} is there {len(values)} times")
             for index in indexes:
                 empty = values == [""] and self._empty_is_null[index]
                 fields[index] = None if empty or not values else values[0]
-        more = {path: values[0] if len(values) == 1 else values for path, values in found.items()}
-        return {FIELDS: fields} | ({MORE: list(more), KEPT: json.dumps(more)} if more else {})
+        return fields, {p: values[0] if len(values) == 1 else values for p, values in found.items()}
 
     def _parsed(self, text: str) -> dict[str, list[str]]:
         """Give the texts of attributes and of elements without others in them, by their paths."""
@@ -111,21 +106,3 @@ class Reader:
         parser.StartDoctypeDeclHandler = refuse
         parser.Parse(text, True)
         return found
-
-
-def elements(entries: DataFrame, format: Xml, columns: Sequence[Column]) -> DataFrame:
-    """Give the fields of elements at the columns' paths."""
-    reader = Reader(
-        format.record,
-        [format.paths.get(column.name, column.name) for column in columns],
-        [column.type is not Type.TEXT for column in columns],
-    )
-
-    def read(values: pa.Array) -> pa.Array:
-        texts = values.to_pylist()
-        return pa.array([None if text is None else reader.read(text) for text in texts], READ)
-
-    given = from_arrow_type(READ)
-    found = arrow_udf(read, given)(F.col(TEXT))  # type: ignore[call-overload] # as its hints say
-    each = [F.col("_read")[name].alias(name) for name in READ.names]
-    return entries.withColumn("_read", found).select("*", *each)

@@ -4,99 +4,64 @@ A plain record is one entry, and so is one that its head makes a punctuation or 
 frame holds as many as its header says, and an empty one of them is no tuple.
 """
 
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from etl_procs.batch import (
-    INDEX_BITS,
-    LAST,
-    MARK,
-    NOTHING,
-    PARTITION,
-    PLACE,
-    REASON,
-    SEQ,
-    SOURCE,
-    VALUE,
-)
-from ingest.decoding.heads import FRAME, TIME
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.decoding import texts
+from ingest.decoding.heads import Heads
 from ingest.records import SEPARATOR
 
-TEXT = "_text"
-"""What is to be decoded; null where that is done, for the entry is no tuple or has a reason."""
-
-TOMBSTONE = "no value: a tombstone is not a tuple"
-BYTEWISE = "ISO-8859-1"
-"""In it, every byte is a character."""
+MISCOUNTED = "not the tuples that its header `frame` says: {}"
 
 
-def entries(heads: DataFrame) -> DataFrame:
-    """Give the entries of records with heads: the columns of ARRIVAL, TIME and TEXT."""
-    separator, text = SEPARATOR.decode(), F.col("value").cast("string")
-    framed = F.col(FRAME).isNotNull() & F.col(REASON).isNull() & F.col("value").isNotNull()
-    # Splitting makes U+FFFD of what is not UTF-8.
-    most = F.col(FRAME) + 1
-    parts = F.when(F.col("_utf8"), F.split(text, separator, most)).otherwise(
-        F.split(F.decode("value", BYTEWISE), separator, most)
-    )
-    split = (
-        heads.withColumn("_utf8", F.is_valid_utf8(text))
-        .withColumn("_parts", F.when(framed, parts))
-        .withColumn("_whole", ~F.coalesce(F.size("_parts") == F.col(FRAME), F.lit(False)))
-    )
-    each = split.select(
-        "*",
-        F.posexplode(F.when(F.col("_whole"), F.array(text)).otherwise(F.col("_parts"))).alias(
-            "_index", "_entry"
-        ),
-    )
-    bytewise = ~F.col("_utf8") & ~F.col("_whole")
-    bytes_ = F.when(bytewise, F.encode("_entry", BYTEWISE)).otherwise(
-        F.col("_entry").cast("binary")
-    )
-    last = F.col("_whole") | (F.col("_index") == F.col(FRAME) - 1)
-    nothing = F.col("_entry") == ""
-    mark = F.coalesce(MARK, F.when(~F.col("_whole") & nothing, F.lit(NOTHING)))
-    # A frame that is not one uses up no number: who sends it again, right this time, is heard.
-    is_none = F.col("_whole") & F.col(FRAME).isNotNull()
-    cut = each.withColumn(SEQ, F.when(~is_none, F.col(SEQ))).select(
-        *placed(last),
-        bytes_.alias(VALUE),
-        mark.alias(MARK),
-        _miscounted().alias(REASON),
-        SOURCE,
-        TIME,
-        F.when(bytewise, F.is_valid_utf8(bytes_.cast("string")))
-        .otherwise(F.col("_utf8"))
-        .alias("_utf8"),
-    )
-    reason = F.coalesce(
-        REASON,
-        F.when(F.col(VALUE).isNull(), F.lit(TOMBSTONE)).when(~F.col("_utf8"), F.lit("not UTF-8")),
-    )
-    said = cut.withColumn(REASON, F.when(F.col(MARK).isNull(), reason))
-    good = F.col(MARK).isNull() & F.col(REASON).isNull()
-    return said.withColumn(TEXT, F.when(good, F.col(VALUE).cast("string")))
+class Entries(NamedTuple):
+    """The entries of records, in the order of the records."""
+
+    record: np.ndarray
+    number: np.ndarray
+    """Which of its record's entries it is, from 0 on."""
+    is_last: np.ndarray
+    is_numbered: np.ndarray
+    """A frame that is not one uses up no number: who sends it again, right this time, is heard."""
+    values: pa.BinaryArray
+    nothing: Sequence[int]
+    """The empty ones."""
+    reasons: Mapping[int, str]
+    """Why an entry cannot be read."""
+    data: Sequence[Any] | None = None
+    """What is in them, where that is known: objects as JSON has them."""
 
 
-def placed(last: Expression) -> list[Expression]:
-    """Tell where the entry of an `_index` is, and its number in its source."""
-    index = F.when(last, LAST).otherwise(F.col("_index"))
-    return [
-        F.col("partition").alias(PARTITION),
-        (F.shiftleft("offset", INDEX_BITS) + index).alias(PLACE),
-        (F.col(SEQ) + F.col("_index")).alias(SEQ),
-    ]
-
-
-def _miscounted() -> Expression:
-    return F.coalesce(
-        REASON,
-        F.when(
-            F.col("_whole") & F.col("_parts").isNotNull(),
-            F.concat(
-                F.lit("not the tuples that its header `frame` says: "), F.col(FRAME).cast("string")
-            ),
-        ),
+def entries(values: pa.BinaryArray, heads: Heads) -> Entries:
+    """Cut the values of records with heads."""
+    framed = (heads.frame > 0) & texts.flags(values.is_valid())
+    framed[[*heads.reasons]] = False
+    parts = pc.split_pattern(pc.if_else(pa.array(framed), values, None), SEPARATOR)
+    found = pc.list_value_length(parts).fill_null(0).to_numpy()
+    is_whole = ~framed | (found != heads.frame)
+    counts = np.where(is_whole, 1, found)
+    first = np.cumsum(counts) - counts
+    record = np.repeat(np.arange(len(values)), counts)
+    number = np.arange(len(record)) - first[record]
+    cut = parts.flatten()
+    if is_whole.any():
+        in_parts = (np.cumsum(found) - found)[record] + number
+        at = np.where(is_whole[record], len(cut) + record, in_parts)
+        cut = pa.concat_arrays([cut, values]).take(pa.array(at))
+    empty = pc.equal(pc.binary_length(cut), 0).fill_null(False)
+    return Entries(
+        record,
+        number,
+        number == counts[record] - 1,
+        ~(is_whole & (heads.frame > 0))[record],
+        cut,
+        texts.rows(texts.flags(empty) & ~is_whole[record]),
+        {
+            int(first[row]): MISCOUNTED.format(heads.frame[row])
+            for row in texts.rows(framed & is_whole)
+        },
     )

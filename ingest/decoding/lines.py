@@ -1,121 +1,147 @@
 """Lines: the fields of delimited and of fixed-width lines, as texts."""
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl_procs.wire import Delimited, FixedWidth
-from ingest.decoding.entries import TEXT
-from ingest.decoding.texts import BROKEN, FIELDS, KEPT, MORE, NULL
+from ingest.decoding import texts
+from ingest.decoding.texts import Fields, More
 from ingest.records import SEPARATOR
 
 QUOTES_MAX = 10_000
-"""Of a line: a line of nothing else would take a hundred times its size of memory."""
+"""Of a line: of one of nothing else, each would be looked at."""
+TOO_MANY = f"more than {QUOTES_MAX:,} quotes"
+EMPTY = "empty"
+NOT_A_LINE = "holds the byte 0x1E, which ends a tuple"
 END = SEPARATOR.decode()
-"""Stands between fields while quotes are taken away. No line has it: it could not be in a frame."""
 
 
 def delimited(
-    entries: DataFrame, format: Delimited, columns: int, *, unknown_max: int
-) -> DataFrame:
+    lines: pa.StringArray, format: Delimited, columns: int, *, unknown_max: int
+) -> Fields:
     """Give the fields of lines with a separator, and with quotes or without.
 
     What comes after `columns` and `unknown_max` fields is one more field.
     """
-    line, separator, most = F.col(TEXT), re.escape(format.separator), columns + unknown_max + 1
-    fields, null = F.split(line, separator, most), F.lit(format.null)
-    bad = F.lit(None).cast("string")
-    if format.quote:
-        quoted = F.contains(line, F.lit(format.quote))
-        parts = F.split(line, re.escape(format.quote), QUOTES_MAX + 2)
-        entries = (
-            entries.withColumn("_parts", F.when(quoted, parts))
-            .withColumn("_parts", F.when(F.size("_parts") <= QUOTES_MAX + 1, F.col("_parts")))
-            .withColumn("_well", F.when(F.col("_parts").isNotNull(), _is_quoted_well(separator)))
-        )
-        bad = F.when(
-            quoted & F.col("_parts").isNull(), F.lit(f"more than {QUOTES_MAX:,} quotes")
-        ).when(quoted & ~F.col("_well"), F.lit("its quotes do not fit"))
-        bare = F.when(F.col("_well"), _quoted(format, most))
-        fields = F.when(quoted, bare).otherwise(fields)
-        null = F.when(quoted, F.lit(None)).otherwise(null)
-    given = F.size(FIELDS)
-    few = F.concat(given.cast("string"), F.lit(f" fields, not {columns}"))
-    return (
-        entries.withColumn(FIELDS, fields)
-        .withColumn(NULL, null)
-        .withColumn(BROKEN, F.coalesce(_not_a_line(), bad, F.when(given < columns, few)))
-        .withColumn(MORE, F.when(given > columns, F.slice(FIELDS, columns + 1, given)))
-        .withColumn(KEPT, F.to_json(MORE))
-    )
+    broken, most = _no_lines(lines), columns + unknown_max + 1
+    quoted: dict[int, Sequence[str | None]] = {}
+    if format.quote and texts.holds(lines, format.quote.encode()):
+        read = _Quoted(format, most)
+        for row in _holding(lines, format.quote):
+            if row not in broken:
+                try:
+                    quoted[row] = read.fields(lines[row].as_py())
+                except ValueError as error:
+                    broken[row] = str(error)
+    bare = _without(lines, {*broken, *quoted})
+    split = pc.split_pattern(bare, format.separator, max_splits=most - 1)
+    counts = pc.list_value_length(split).fill_null(columns).to_numpy()
+    few = {row: int(counts[row]) for row in texts.rows(counts < columns)}
+    if few:
+        split = pc.split_pattern(_without(bare, few), format.separator, max_splits=most - 1)
+    few |= {row: len(of) for row, of in quoted.items() if len(of) < columns}
+    broken |= {row: f"{count} fields, not {columns}" for row, count in few.items()}
+    quoted = {row: of for row, of in quoted.items() if row not in few}
+    fields = [pc.list_element(split, number) for number in range(columns)]
+    if format.null is not None:
+        fields = [pc.if_else(pc.equal(field, format.null), None, field) for field in fields]
+    if quoted:
+        at = np.zeros(len(lines), bool)
+        at[[*quoted]] = True
+        by_row = [quoted[row] for row in sorted(quoted)]
+        fields = [
+            pc.replace_with_mask(
+                field, pa.array(at), pa.array([of[n] for of in by_row], pa.string())
+            )
+            for n, field in enumerate(fields)
+        ]
+    unknown = {row: of[columns:] for row, of in quoted.items() if len(of) > columns}
+    for row in texts.rows(counts > columns):
+        unknown[row] = split[row].as_py()[columns:]
+    return Fields(fields, broken, {row: _more(of) for row, of in unknown.items()})
 
 
-def fixed_width(entries: DataFrame, format: FixedWidth) -> DataFrame:
+def fixed_width(lines: pa.StringArray, format: FixedWidth) -> Fields:
     """Give the fields of lines that have them at fixed places."""
+    broken = _no_lines(lines)
+    good = _without(lines, broken)
     ends = list(accumulate(map(abs, format.widths)))
-    fields = [
-        F.trim(F.substring(TEXT, end - width + 1, width))
-        for end, width in zip(ends, format.widths, strict=True)
-        if width > 0
-    ]
-    rest = F.trim(F.substring(TEXT, ends[-1] + 1, 2**31 - 1))
-    return (
-        entries.withColumn(FIELDS, F.array(*fields))
-        .withColumn(NULL, F.lit(""))
-        .withColumn(BROKEN, _not_a_line())
-        .withColumn(MORE, F.when(rest != "", F.array(rest)))
-        .withColumn(KEPT, F.to_json(MORE))
-    )
+    fields = []
+    for end, width in zip(ends, format.widths, strict=True):
+        if width > 0:
+            field = pc.utf8_trim(pc.utf8_slice_codeunits(good, end - width, end), " ")
+            fields.append(pc.if_else(pc.equal(field, ""), None, field))
+    rest = pc.utf8_trim(pc.utf8_slice_codeunits(good, ends[-1]), " ")
+    longer = texts.rows(texts.flags(pc.not_equal(rest, "").fill_null(False)))
+    return Fields(fields, broken, {row: _more([rest[row].as_py()]) for row in longer})
 
 
-def _not_a_line() -> Expression:
-    return F.when(F.col(TEXT) == "", F.lit("empty")).when(
-        F.contains(TEXT, F.lit(END)), F.lit("holds the byte 0x1E, which ends a tuple")
-    )
+def _no_lines(lines: pa.StringArray) -> dict[int, str]:
+    """Tell which are no lines, and why."""
+    broken: dict[int, str] = {}
+    texts.add(broken, texts.rows(texts.flags(pc.equal(lines, "").fill_null(False))), EMPTY)
+    if texts.holds(lines, SEPARATOR):
+        texts.add(broken, _holding(lines, END), NOT_A_LINE)
+    return broken
 
 
-# Between quotes are the parts with an odd index. Those with an even one are outside: an empty one
-# between two others is a quote that was written twice; any other holds separators at its ends.
+def _holding(lines: pa.StringArray, part: str) -> list[int]:
+    return texts.rows(texts.flags(pc.match_substring(lines, part).fill_null(False)))
 
 
-def _is_quoted_well(separator: str) -> Expression:
-    last = F.size("_parts") - 1
-
-    def fits(part: Expression, index: Expression) -> Expression:
-        fields = F.split(part, separator)
-        inside = index % 2 == 1
-        twice = (part == "") & (index > 0) & (index < last)
-        begins = (index == 0) | (F.get(fields, F.lit(0)) == "")
-        ends = (index == last) | (F.element_at(fields, -1) == "")
-        alone = (part == "") | (F.size(fields) > 1)
-        return inside | twice | (begins & ends & alone)
-
-    bad = F.filter("_parts", lambda part, index: ~fits(part, index))
-    return (last % 2 == 0) & (F.size(bad) == 0)
+def _without(lines: pa.StringArray, rows: Mapping[int, object] | set[int]) -> pa.StringArray:
+    """Give lines, with null in place of some."""
+    if not rows:
+        return lines
+    gone = np.zeros(len(lines), bool)
+    gone[[*rows]] = True
+    return pc.if_else(pa.array(gone), None, lines)
 
 
-def _quoted(format: Delimited, most: int) -> Expression:
-    """Take the quotes away; give null for what says so and was not quoted."""
-    last = F.size("_parts") - 1
+def _more(unknown: Sequence[str | None]) -> More:
+    kept = json.dumps(unknown, ensure_ascii=False, separators=(",", ":"))
+    return More([text for text in unknown if text is not None], kept)
 
-    def bare(part: Expression, index: Expression) -> Expression:
-        outside = F.replace(part, F.lit(format.separator), F.lit(END))
-        twice = (part == "") & (index > 0) & (index < last)
-        # Every quoted field keeps its first quote, which tells it from one that is not.
-        after = F.when(index < last, format.quote).otherwise("")
-        return (
-            F.when(index % 2 == 1, part)
-            .when(twice, format.quote)
-            .otherwise(F.concat(outside, after))
+
+class _Quoted:
+    """Reads lines in which there are quotes."""
+
+    def __init__(self, format: Delimited, most: int) -> None:
+        quote, separator = re.escape(format.quote), re.escape(format.separator)
+        within, without = (
+            rf"{quote}((?:[^{quote}]|{quote}{quote})*+){quote}",
+            rf"((?:(?!{separator})[^{quote}])*+)",
         )
+        self._field = re.compile(rf"(?:{within}|{without})({separator}|\Z)", re.DOTALL)
+        self._format = format
+        self._most = most
 
-    def read(field: Expression) -> Expression:
-        unquoted = field if format.null is None else F.nullif(field, F.lit(format.null))
-        return F.when(
-            F.startswith(field, F.lit(format.quote)), F.substring(field, 2, 2**31 - 1)
-        ).otherwise(unquoted)
-
-    return F.transform(F.split(F.concat_ws("", F.transform("_parts", bare)), END, most), read)
+    def fields(self, line: str) -> list[str | None]:
+        """Give the fields of a line; what comes after the most of them is one with the last."""
+        quote, null = self._format.quote, self._format.null
+        if line.count(quote) > QUOTES_MAX:
+            raise ValueError(TOO_MANY)
+        fields: list[str | None] = []
+        at = last = 0
+        while True:
+            found = self._field.match(line, at)
+            if found is None:
+                raise ValueError("its quotes do not fit")
+            if len(fields) < self._most:
+                quoted, bare, _ = found.groups()
+                if quoted is not None:
+                    fields.append(quoted.replace(quote + quote, quote))
+                else:
+                    fields.append(None if bare == null else bare)
+                last = at
+            else:
+                fields[-1] = line[last:]
+            if not found[3]:
+                return fields
+            at = found.end()

@@ -1,132 +1,178 @@
 """Texts: fields that are texts, as what the columns declare; or why they are not."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl_procs.columns import Column, Type
 
-FIELDS, NULL, MORE, KEPT, BROKEN = "_fields", "_null", "_more", "_kept", "_broken"
-"""What a format makes of an entry: its fields as texts; what of them is no value; the names of
-unknown fields, if there are any, and all that is in them as JSON; why there are no fields."""
-FAULT = "_fault"
-
 SHOWN_CHARACTERS = 100
 """How much of a value its reason quotes; the dead letter holds all of its bytes."""
-
 NEEDED = {
     Type.INTEGER: "INTEGER (64 bits, no point, no exponent)",
     Type.REAL: "REAL",
     Type.TEXT: "TEXT",
 }
-KINDS = 3
-"""The faults of a field: it is missing, no value of its type, or one that is not held here."""
-MISSING, UNFIT, BEYOND = range(KINDS)
+WHOLE = re.compile(r"[+-]?0*([0-9]{1,19})")
+DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+NOT_UTF8 = "not UTF-8"
 
 
-def whole(text: Expression) -> Expression:
-    """Read a whole number of 64 bits: digits with or without a sign; null for all else."""
-    # Spark would pass over spaces and control characters at both ends.
-    first = (text >= "+") & (text < ":")
-    return F.when(first & _is_digit(_last(text)), text.try_cast("bigint"))
+class More(NamedTuple):
+    """The unknown fields of a tuple."""
+
+    names: Sequence[str]
+    kept: str
+    """All that is in them, as JSON."""
 
 
-def real(text: Expression) -> Expression:
-    """Read a number; null for all else, such as what only Java takes for one: NaN, 1d, 0x1p3."""
-    last = _last(text)
-    decimal = (
-        (text >= "+")
-        & (text < ":")
-        & (_is_digit(last) | (last == F.lit(b".")))
-        & ~F.contains(text, F.lit("x"))
-        & ~F.contains(text, F.lit("X"))
-    )
-    return F.when(decimal, text.try_cast("double"))
+class Fields(NamedTuple):
+    """The fields of tuples that are texts, by column; and why there are none, by row."""
+
+    columns: Sequence[pa.StringArray]
+    broken: Mapping[int, str]
+    more: Mapping[int, More]
 
 
-def _last(text: Expression) -> Expression:
-    """Give the last byte: that of a text would be looked for from its beginning."""
-    return F.substring(text.cast("binary"), -1, 1)
+class Read(NamedTuple):
+    """The values of tuples, by column; and what is wrong with a tuple, by row."""
+
+    values: Sequence[pa.Array]
+    faults: Mapping[int, str]
+    more: Mapping[int, More]
 
 
-def _is_digit(byte: Expression) -> Expression:
-    return byte.between(F.lit(b"0"), F.lit(b"9"))
+def decoded(
+    values: pa.BinaryArray, is_tuple: np.ndarray, reasons: dict[int, str]
+) -> pa.StringArray:
+    """Give tuples as texts, and null for all else; note in `reasons` which are not UTF-8."""
+    asked = values if is_tuple.all() else pc.if_else(pa.array(is_tuple), values, None)
+    try:
+        return asked.cast(pa.string())
+    except pa.ArrowInvalid:
+        each = [_decoded(value) for value in asked.to_pylist()]
+    for row in np.flatnonzero(is_tuple).tolist():
+        if each[row] is None:
+            reasons[row] = NOT_UTF8
+            is_tuple[row] = False
+    return pa.array(each, pa.string())
 
 
-def _as_it_is(text: Expression) -> Expression:
-    return text
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
-READ = {Type.INTEGER: whole, Type.REAL: real, Type.TEXT: _as_it_is}
+def holds(texts: pa.Array, *parts: bytes) -> bool:
+    """Tell if there is one of some bytes in any of many texts."""
+    _, offsets, data = texts.buffers()
+    if data is None:
+        return False
+    ends = np.frombuffer(offsets, np.int32)
+    held = data[int(ends[texts.offset]) : int(ends[texts.offset + len(texts)])].to_pybytes()
+    return any(part in held for part in parts)
 
 
-def typed(lines: DataFrame, columns: Sequence[Column], text: str) -> DataFrame:
-    """Give lines that have the FIELDS of a `text` the columns, and as FAULT why they do not fit."""
-    # As columns first: each is asked for several times.
-    fields = [_field(F.lit(n)).alias(f"_field_{n}") for n in range(len(columns))]
-    values = lines.select("*", *fields).select(
-        "*", *(READ[c.type](F.col(f"_field_{n}")).alias(c.name) for n, c in enumerate(columns))
-    )
-    nulls = [_field(F.lit(n)).isNull() for n in range(len(columns))]
-    nul = F.contains(text, F.lit("\0"))
-    return told(values.withColumn("_nul", nul), columns, nulls, _field)
+def flags(given: pa.BooleanArray) -> np.ndarray:
+    """Give what is true as numpy has it."""
+    found: np.ndarray = given.to_numpy(zero_copy_only=False)
+    return found
 
 
-def _field(index: Expression) -> Expression:
-    return F.nullif(F.get(FIELDS, index), F.col(NULL))
+def rows(where: np.ndarray) -> list[int]:
+    """List where something is true."""
+    return np.flatnonzero(where).tolist()
 
 
-def told(
-    values: DataFrame,
-    columns: Sequence[Column],
-    nulls: Sequence[Expression],
-    shown: Callable[[Expression], Expression],
-) -> DataFrame:
-    """Add as FAULT what is wrong with the first column that does not fit.
-
-    It has no value though its field is no null; the field of its index is then `shown`. A
-    text is searched for NUL characters where `_nul` says that there may be some.
-    """
-    # As a number first, for the words are the same for all columns: code of its own for the words
-    # of each would be more than the JVM compiles.
-    code = F.coalesce(
-        *(_code(KINDS * n, c, null) for n, (c, null) in enumerate(zip(columns, nulls, strict=True)))
-    )
-    words = F.array(*(F.lit(word) for column in columns for word in _words(column)))
-    index = F.floor(F.col("_code") / KINDS).cast("int")
-    value = F.substring(shown(index), 1, SHOWN_CHARACTERS)
-    told = F.concat(
-        F.get(words, F.col("_code")),
-        F.when(F.col("_code") % KINDS == UNFIT, F.coalesce(value, F.lit(""))).otherwise(""),
-    )
-    return values.select("*", code.alias("_code")).select(
-        "*", F.when(F.col("_code").isNotNull(), told).alias(FAULT)
-    )
+def whole(texts: pa.StringArray) -> pa.Int64Array:
+    """Read whole numbers of 64 bits: digits with or without a sign; null for all else."""
+    if not holds(texts, b"x", b"X"):  # Arrow takes 0x1F for one
+        try:
+            return texts.cast(pa.int64())
+        except pa.ArrowInvalid:
+            pass
+    return pa.array([_whole(text) for text in texts.to_pylist()], pa.int64())
 
 
-def _words(column: Column) -> list[str]:
-    beyond = "is larger than a REAL can be" if column.type is Type.REAL else "holds a NUL character"
-    return [
-        f"{column.name} is missing",
-        f"{column.name} is no {NEEDED[column.type]}: ",
-        f"{column.name} {beyond}",
-    ]
+def _whole(text: str | None) -> int | None:
+    if text is None or WHOLE.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
-def _code(first: int, column: Column, null: Expression) -> Expression:
-    value = F.col(column.name)
-    unfit = F.when(~null, F.lit(first + UNFIT))
-    code = F.when(value.isNull(), unfit.otherwise(first + MISSING) if column.required else unfit)
+def real(texts: pa.StringArray) -> pa.DoubleArray:
+    """Read numbers; null for all else. What is beyond all is infinite."""
+    try:
+        numbers = texts.cast(pa.float64())
+        if np.isfinite(numbers.fill_null(0).to_numpy(zero_copy_only=False)).all():
+            return numbers
+    except pa.ArrowInvalid:
+        pass
+    return pa.array([_real(text) for text in texts.to_pylist()], pa.float64())
+
+
+def _real(text: str | None) -> float | None:
+    return None if text is None or DECIMAL.fullmatch(text) is None else float(text)
+
+
+def _as_they_are(texts: pa.StringArray) -> pa.StringArray:
+    return texts
+
+
+READ = {Type.INTEGER: whole, Type.REAL: real, Type.TEXT: _as_they_are}
+
+
+def typed(fields: Fields, bodies: pa.StringArray, columns: Sequence[Column]) -> Read:
+    """Give the columns of tuples; `bodies` is null where there is none."""
+    faults = dict(fields.broken)
+    is_tuple = flags(bodies.is_valid()).copy()
+    is_tuple[[*faults]] = False
+    values = []
+    for column, given in zip(columns, fields.columns, strict=True):
+        read = READ[column.type](given)
+        values.append(read)
+        if column.required and given.null_count:
+            add(faults, rows(is_tuple & flags(given.is_null())), missing(column))
+        if read.null_count > given.null_count:
+            for row in rows(flags(given.is_valid()) & flags(read.is_null())):
+                faults.setdefault(row, unfit(column, given[row].as_py()))
+        add(faults, beyond(column, read), told_beyond(column))
+    return Read(values, faults, fields.more)
+
+
+def add(faults: dict[int, str], where: Iterable[int], reason: str) -> None:
+    """Note a reason; the first one counts."""
+    for row in where:
+        faults.setdefault(row, reason)
+
+
+def missing(column: Column) -> str:
+    """Say that a value that must be there is not."""
+    return f"{column.name} is missing"
+
+
+def unfit(column: Column, shown: str) -> str:
+    """Say that a value is none of a column's."""
+    return f"{column.name} is no {NEEDED[column.type]}: {shown[:SHOWN_CHARACTERS]}"
+
+
+def beyond(column: Column, values: pa.Array) -> list[int]:
+    """List the values that are of the column's type, and that it cannot hold."""
     if column.type is Type.REAL:
-        return code.when(F.abs(value) == float("inf"), first + BEYOND)
-    if column.type is Type.TEXT:
-        return code.when(F.col("_nul") & F.contains(value, F.lit("\0")), first + BEYOND)
-    return code
+        return rows(flags(pc.is_inf(values).fill_null(False)))
+    if column.type is Type.TEXT and holds(values, b"\0"):
+        return rows(flags(pc.match_substring(values, "\0").fill_null(False)))
+    return []
 
 
-def unknown() -> Expression:
-    """Say which fields are unknown, if there are any."""
-    listed = F.substring(F.concat_ws(", ", MORE), 1, SHOWN_CHARACTERS)
-    return F.when(F.col(MORE).isNotNull(), F.concat(F.lit("unknown fields: "), listed))
+def told_beyond(column: Column) -> str:
+    """Say of a value that it cannot be held."""
+    what = "is larger than a REAL can be" if column.type is Type.REAL else "holds a NUL character"
+    return f"{column.name} {what}"
