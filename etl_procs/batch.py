@@ -115,8 +115,10 @@ class Position(NamedTuple):
     value: bytes | None
 
 
-Origin = Callable[[int], Position | None]
-"""Finds where the tuple of an index came from; None for one that was filled in."""
+ORIGIN = pa.schema([(name, ARRIVAL.field(name).type) for name in (PARTITION, PLACE, VALUE)])
+"""Where a tuple came from; all of it is null for one that was filled in, or made by a procedure."""
+Origin = Callable[[], pa.Table]
+"""Gives where tuples came from, by ORIGIN; only who asks reads it."""
 
 
 class Batch:
@@ -186,16 +188,30 @@ class Batch:
 
     def with_more(self, more: "Batch") -> "Batch":
         """Give its tuples and, after them, those of another one."""
-
-        def origin(index: int) -> Position | None:
-            return self.position(index) if index < len(self) else more.position(index - len(self))
-
         tuples = self._held() + more._held()
-        return Batch(self.stream, self.id, tuples=tuples, origin=origin)
+        return Batch(
+            self.stream,
+            self.id,
+            tuples=tuples,
+            origin=lambda: pa.concat_tables([self.origin, more.origin]),
+        )
+
+    @property
+    def origin(self) -> pa.Table:
+        """Where its tuples came from."""
+        return self._origin() if self._origin else nowhere(len(self))
 
     def position(self, index: int) -> Position | None:
         """Tell where a tuple came from; None for one that a procedure made."""
-        return self._origin(index) if self._origin else None
+        if self._origin is None:
+            return None
+        (row,) = self._origin().slice(index, 1).to_pylist()
+        return None if row[PARTITION] is None else Position(*row.values())
+
+
+def nowhere(count: int) -> pa.Table:
+    """Give the origin of tuples that came from nowhere."""
+    return pa.table([pa.nulls(count, field.type) for field in ORIGIN], schema=ORIGIN)
 
 
 class Run(NamedTuple):

@@ -11,15 +11,16 @@ from etl_procs.batch import (
     ARRIVAL,
     FINISHED,
     MARK,
+    ORIGIN,
     PARTITION,
     PLACE,
     REASON,
     SEQ,
     SOURCE,
     Batch,
-    Position,
     Run,
     Tuple,
+    nowhere,
     tuples_of,
 )
 from etl_procs.model import Stream
@@ -139,14 +140,11 @@ def batch_of(stream: Stream, id: int, pieces: list[Piece], filled: Sequence[Tupl
     if not stream.order or len(made) < 2:
         return made
     order = pc.sort_indices(made.table, [(stream.order, "ascending")])
-    rows = order.to_pylist()
-    return Batch(
-        stream, id, table=made.table.take(order), origin=lambda at: made.position(rows[at])
-    )
+    return Batch(stream, id, table=made.table.take(order), origin=lambda: made.origin.take(order))
 
 
 def _batch_of(stream: Stream, id: int, pieces: list[Piece], filled: Sequence[Tuple]) -> Batch:
-    origin = partial(_position, pieces)
+    origin = partial(_origin, pieces, len(filled))
     if len(pieces) == 1 and not filled:  # as most are
         ((chunk, start, end),) = pieces
         if end - start <= ROWS_OF_A_PIECE:
@@ -181,14 +179,12 @@ def undecoded(chunk: Chunk, start: int, end: int) -> pa.Table:
     return chunk.bad.slice(first, after - first)
 
 
-def _position(spans: list[Piece], index: int) -> Position | None:
-    """Find where a tuple came from; only who asks reads its bytes."""
-    for chunk, start, end in spans:
-        if index < end - start:
-            at = start + index
-            return Position(*(chunk.good[name][at].as_py() for name in ARRIVAL.names[:3]))
-        index -= end - start
-    return None
+def _origin(pieces: list[Piece], filled: int) -> pa.Table:
+    """Tell where tuples came from; those that were filled in are the last."""
+    given = [
+        chunk.good.select(ORIGIN.names).slice(start, end - start) for chunk, start, end in pieces
+    ]
+    return pa.concat_tables([*(table.cast(ORIGIN) for table in given), nowhere(filled)])
 
 
 def stretches(new: pa.Table) -> Iterator[tuple[int, int, int, int | None, int]]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from etl_procs import ledger, pending
 from etl_procs.batch import (
     LAST,
+    ORIGIN,
     PARTITION,
     PLACE,
     REASON,
@@ -25,6 +26,7 @@ from etl_procs.batch import (
     Position,
     Tuple,
     place_of,
+    table_of,
 )
 from etl_procs.columns import Columns, parse_tuple
 from etl_procs.dataflow import Dataflow
@@ -343,9 +345,8 @@ def _joined(stream: Stream, batch: int, letters: list[DeadLetter]) -> Batch:
     """Make one batch of the letters of a stream; its tuples keep their places of origin."""
     mine = [letter for letter in letters if letter.stream == stream.name]
     found = [pair for letter in mine for pair in _tuples(stream, letter)]
-    return Batch(
-        stream, batch, tuples=[values for values, _ in found], origin=lambda index: found[index][1]
-    )
+    places = table_of((place or NOWHERE for _, place in found), ORIGIN)
+    return Batch(stream, batch, tuples=[values for values, _ in found], origin=lambda: places)
 
 
 def _tuples(stream: Stream, letter: DeadLetter) -> list[tuple[Tuple, Position | None]]:

@@ -2,22 +2,11 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl_procs.batch import (
-    ARRIVAL,
-    INDEX_BITS,
-    LAST,
-    PARTITION,
-    PLACE,
-    VALUE,
-    Batch,
-    Position,
-    table_of,
-)
+from etl_procs.batch import INDEX_BITS, LAST, ORIGIN, PLACE, Batch
 from etl_procs.columns import ARROW, OF_THE_CORE, Column, Columns
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged
@@ -34,9 +23,6 @@ ALL = "SELECT stream, batch, data FROM headrace_pending WHERE dataflow = :datafl
 
 Key = tuple[str, int]
 """A stream's name and a batch's id."""
-
-ORIGIN = pa.schema([(name, ARRIVAL.field(name).type) for name in (PARTITION, PLACE, VALUE)])
-"""Where a tuple came from; all of it is null for one that a procedure made."""
 
 OFFSET_BEFORE = "_offset"
 """What stood in place of the place before there were frames."""
@@ -67,10 +53,9 @@ def all_of(connection: sqlite3.Connection, dataflow: Dataflow) -> Iterator[Batch
 
 def to_bytes(batch: Batch) -> bytes:
     """Write a batch as one Arrow IPC stream: where each tuple came from, and its columns."""
-    nowhere = (None,) * len(ORIGIN)
-    places = table_of((batch.position(n) or nowhere for n in range(len(batch))), ORIGIN)
     schema = pa.schema([*ORIGIN, *batch.table.schema])
-    return arrow.to_bytes(pa.table([*places.columns, *batch.table.columns], schema=schema))
+    columns = [*batch.origin.columns, *batch.table.columns]
+    return arrow.to_bytes(pa.table(columns, schema=schema))
 
 
 def from_bytes(stream: Stream, batch: int, data: bytes) -> Batch:
@@ -78,7 +63,7 @@ def from_bytes(stream: Stream, batch: int, data: bytes) -> Batch:
     check_fits(stream, batch, data)
     table = arrow.from_bytes(data)
     tuples = table.drop_columns(ORIGIN.names)
-    return Batch(stream, batch, table=tuples, origin=partial(_position, table.select(ORIGIN.names)))
+    return Batch(stream, batch, table=tuples, origin=lambda: table.select(ORIGIN.names))
 
 
 def placed(data: bytes) -> bytes:
@@ -105,8 +90,3 @@ def check_fits(stream: Stream, batch: int, data: bytes) -> None:
 def _column(field: pa.Field) -> Column:
     (type_,) = (known for known in OF_THE_CORE if ARROW[known] == field.type)
     return Column(field.name, type_, required=not field.nullable)
-
-
-def _position(table: pa.Table, index: int) -> Position | None:
-    (row,) = table.slice(index, 1).to_pylist()
-    return None if row[PARTITION] is None else Position(*row.values())
