@@ -114,6 +114,8 @@ def _check_files(broker: Broker) -> None:
                 f"{key}: {name} holds no {mark}",
                 "Give it as PEM; a key as `openssl pkcs8 -topk8 -nocrypt` writes it.",
             )
+    if not (broker.ca_file or broker.key_file):
+        return  # there is nothing to check, and reading the system's certificates takes a while
     try:
         context = ssl.create_default_context(cafile=broker.ca_file or None)
         if broker.key_file:
