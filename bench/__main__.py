@@ -26,6 +26,7 @@ NAMES = (
     "partitions",
     "ingest",
     "migrate",
+    "trades",
     "tpcdi",
 )
 """Each is a module of this package, with a `run`, and a docstring whose first line tells what."""

@@ -11,65 +11,95 @@ from typing import Any
 from bench.__main__ import RESULTS
 from bench.migrate_consumers import READING
 from bench.migrate_peers import HEADRACE, PEERS, PUSH_ALONE
+from bench.trades import RATE
 
 WIDTH, LABEL, BAR, GAP = 760, 240, 18, 8
 OURS, PEER = "#1f6f8b", "#b8b8b8"
+EXACT_BELOW = 100
 
 Report = dict[str, Any]
 Bars = dict[str, tuple[float, str]]
 """Of each, its rate and its colour."""
+Groups = dict[str, Bars]
+"""Each with its heading, which may be empty; the longest bar of each is as long as the others'."""
 
 
 def main() -> None:
     """Draw what was saved."""
-    for name, (what, bars) in PLOTS.items():
-        report = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    for name, (what, groups) in PLOTS.items():
+        saved = RESULTS / f"{name}.json"
+        if not saved.exists():
+            continue
+        report = json.loads(saved.read_text(encoding="utf-8"))
         title = f"{what}, on {report['machine']['cores']} cores"
-        (RESULTS / f"{name}.svg").write_text(drawn(title, bars(report)), encoding="utf-8")
+        (RESULTS / f"{name}.svg").write_text(drawn(title, groups(report)), encoding="utf-8")
 
 
-def voter(report: Report) -> Bars:
+def voter(report: Report) -> Groups:
     """Give the batches a second of everybody."""
-    return {
+    bars = {
         f"Headrace, {name}": (report["figures"][f"{name}_batches_per_s"], OURS)
         for name in ("strong", "weak")
     } | {
         name.replace("_", " "): (peer["batches_per_s"], PEER)
         for name, peer in report["peers"].items()
     }
+    return {"": fastest_first(bars)}
 
 
-def migrate(report: Report) -> Bars:
+def migrate(report: Report) -> Groups:
     """Give the changes a second of who moves changes."""
     peers = report["peers"]
     ours = {"Headrace, pushed": PUSH_ALONE, "Headrace, and merged": HEADRACE}
     others = [name for name in (*PEERS, READING) if name in peers]
-    return {label: (peers[name]["rows_per_s"], OURS) for label, name in ours.items()} | {
+    bars = {label: (peers[name]["rows_per_s"], OURS) for label, name in ours.items()} | {
         name.replace("_", " "): (peers[name]["rows_per_s"], PEER) for name in others
+    }
+    return {"": fastest_first(bars)}
+
+
+def trades(report: Report) -> Groups:
+    """Give the trades a second of all ways, for each size of a batch."""
+    ways = {"four procedures": report["figures"], **report["peers"]}
+    return {
+        f"batches of {int(key.removeprefix(f'{RATE}at_')):,}": {
+            name.replace("_", " "): (of[key], PEER if "client" in name else OURS)
+            for name, of in ways.items()
+        }
+        for key in report["figures"]
     }
 
 
-PLOTS: dict[str, tuple[str, Callable[[Report], Bars]]] = {
+PLOTS: dict[str, tuple[str, Callable[[Report], Groups]]] = {
     "voter": ("Votes a second, one vote a batch", voter),
     "migrate": ("Changes a second (peers: read from Kafka, too)", migrate),
+    "trades": ("TPC-DI's trades a second into DimTrade, by the trades of a batch", trades),
 }
 
 
-def drawn(title: str, bars: Bars) -> str:
-    """Draw the rates of everybody, the fastest first."""
-    most = max(rate for rate, _ in bars.values())
-    lines = []
-    for number, (who, (rate, colour)) in enumerate(
-        sorted(bars.items(), key=lambda item: -item[1][0])
-    ):
-        y = 40 + number * (BAR + GAP)
-        length = (WIDTH - LABEL - 90) * rate / most
-        lines += [
-            f'<text x="{LABEL - 8}" y="{y + 13}" text-anchor="end">{escape(who)}</text>',
-            f'<rect x="{LABEL}" y="{y}" width="{length:.1f}" height="{BAR}" fill="{colour}"/>',
-            f'<text x="{LABEL + length + 6:.1f}" y="{y + 13}">{rate:,.0f}</text>',
-        ]
-    height = 48 + len(bars) * (BAR + GAP)
+def fastest_first(bars: Bars) -> Bars:
+    """Order bars by their rates."""
+    return dict(sorted(bars.items(), key=lambda item: -item[1][0]))
+
+
+def drawn(title: str, groups: Groups) -> str:
+    """Draw groups of bars, one below the other."""
+    lines, y = [], 40
+    for heading, bars in groups.items():
+        if heading:
+            lines.append(f'<text x="16" y="{y + 13}" font-weight="bold">{escape(heading)}</text>')
+            y += BAR + GAP
+        most = max(rate for rate, _ in bars.values())
+        for who, (rate, colour) in bars.items():
+            length = (WIDTH - LABEL - 90) * rate / most
+            shown = f"{rate:,.0f}" if rate >= EXACT_BELOW else f"{rate:,.1f}"
+            lines += [
+                f'<text x="{LABEL - 8}" y="{y + 13}" text-anchor="end">{escape(who)}</text>',
+                f'<rect x="{LABEL}" y="{y}" width="{length:.1f}" height="{BAR}" fill="{colour}"/>',
+                f'<text x="{LABEL + length + 6:.1f}" y="{y + 13}">{shown}</text>',
+            ]
+            y += BAR + GAP
+    height = y + 8
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '

@@ -18,9 +18,12 @@ from bench import (
     migrate_ours,
     migrate_peers,
     migrate_state,
+    plot,
     postgres,
     tpcdi_elt,
     tpcdi_loading,
+    trades,
+    trades_data,
     voter,
     voter_calls,
     voter_sql,
@@ -222,6 +225,49 @@ def test_the_example_and_the_peers_have_the_same_tables() -> None:
         assert table.rows == calls[name].rows
         by_hand = next(sql for sql in voter_sql.SCHEMA if sql.startswith(f"CREATE TABLE {name} "))
         assert by_hand == f"CREATE TABLE {name} ({table.columns.sql})"
+
+
+@pytest.fixture(scope="module")
+def some_trades(tmp_path_factory: pytest.TempPathFactory) -> trades_data.Trades:
+    return trades_data.trades(tmp_path_factory.mktemp("trades"), trades.LEAST_SCALE)
+
+
+@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize("way", trades.WAYS)
+def test_every_way_of_trades_ends_with_the_rows_of_the_oracle(
+    way: str, size: int, some_trades: trades_data.Trades, peer_postgres: str, tmp_path: Path
+) -> None:
+    work = trades.work_of(some_trades, size, 20)
+    assert trades.trials(work, peer_postgres)[way](tmp_path) > 0  # it compares every row
+    first, *rest = some_trades.entered
+    other = work._replace(trades=some_trades._replace(entered=[(*first[:-1], 2), *rest]))
+    with pytest.raises(AssertionError, match="other trades than the oracle"):
+        trades.trials(other, peer_postgres)[way](tmp_path / "again")
+
+
+def test_trades_refer_to_versions_of_all_times_and_some_are_open(
+    some_trades: trades_data.Trades,
+) -> None:
+    rows = some_trades.dimensions["accounts"]
+    assert len({account for _, account, *_ in rows}) < len(rows)
+    used = {row[14] for row in some_trades.entered}
+    assert used - {max(sk for sk, account, *_ in rows if account == of) for _, of, *_ in rows}
+    assert {row[4] is None for row in some_trades.entered} == {True, False}
+
+
+def test_groups_of_bars_are_drawn_one_below_the_other_each_by_its_own_measure() -> None:
+    ways = {"trades_per_s_at_1": 40.0, "trades_per_s_at_1000": 4_000.0}
+    half = {key: rate / 2 for key, rate in ways.items()}
+    groups = plot.trades({"figures": ways, "peers": {"client": half}})
+    assert list(groups) == ["batches of 1", "batches of 1,000"]
+    lines = plot.drawn("Trades a second", groups).splitlines()
+    bars = [line.split('"') for line in lines if "<rect x" in line]
+    assert [float(bar[5]) for bar in bars] == [430, 215, 430, 215]
+    assert len({bar[3] for bar in bars}) == len(bars)
+    assert [line.split(">")[1] for line in lines if "40.0<" in line or "2,000<" in line] == [
+        "40.0</text",
+        "2,000</text",
+    ]
 
 
 def test_turns_are_taken_forwards_and_backwards(tmp_path: Path) -> None:
