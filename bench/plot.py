@@ -4,18 +4,20 @@ python -m bench voter --save && python -m bench.plot
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any
 
 from bench.__main__ import RESULTS
 from bench.migrate_consumers import READING
 from bench.migrate_peers import HEADRACE, PEERS, PUSH_ALONE
+from bench.tpcdi_loading import STAGES
 from bench.trades import RATE
 
 WIDTH, LABEL, BAR, GAP = 760, 240, 18, 8
 OURS, PEER = "#1f6f8b", "#b8b8b8"
 EXACT_BELOW = 100
+STEPS_SHOWN = 12
 
 Report = dict[str, Any]
 Bars = dict[str, tuple[float, str]]
@@ -70,10 +72,48 @@ def trades(report: Report) -> Groups:
     }
 
 
+def tpcdi(report: Report) -> Groups:
+    """Give the seconds of the historical load, ours and the peer's, by all that they are of."""
+    figures, (peer,) = report["figures"], report["peers"].values()
+    took = {
+        "by stage": {name: figures[f"historical_{name}_s"] for name in STAGES},
+        "by source, sent and taken": {
+            name: figures[f"sent_{name}_s"] + taken for name, taken in _of(figures, "taken_")
+        },
+        "by part, of its CPUs": dict(_of(figures, "cpu_")),
+    }
+    of_peer = {
+        f"by step, the {STEPS_SHOWN} longest": dict(_longest(_of(peer, "step_"))[:STEPS_SHOWN]),
+        "by part, of its CPUs": dict(_of(peer, "cpu_")),
+    }
+    return {
+        f"{who}: {how}": {name: (seconds, colour) for name, seconds in _longest(bars.items())}
+        for who, colour, groups in (
+            (f"Headrace, {figures['historical_s']:,.1f} s", OURS, took),
+            (f"ELT in PostgreSQL, {peer['historical_s']:,.1f} s", PEER, of_peer),
+        )
+        for how, bars in groups.items()
+    }
+
+
+def _of(figures: Mapping[str, float], kind: str) -> Iterable[tuple[str, float]]:
+    """Give the seconds of a kind by what they are of."""
+    return (
+        (key.removeprefix(kind).removesuffix("_s"), seconds)
+        for key, seconds in figures.items()
+        if key.startswith(kind)
+    )
+
+
+def _longest(seconds: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    return sorted(seconds, key=lambda item: -item[1])
+
+
 PLOTS: dict[str, tuple[str, Callable[[Report], Groups]]] = {
     "voter": ("Votes a second, one vote a batch", voter),
     "migrate": ("Changes a second (peers: read from Kafka, too)", migrate),
     "trades": ("TPC-DI's trades a second into DimTrade, by the trades of a batch", trades),
+    "tpcdi": ("Where the seconds of TPC-DI's historical load go", tpcdi),
 }
 
 

@@ -17,26 +17,27 @@ import psycopg
 
 from bench import postgres, tpcdi_elt, tpcdi_ours
 from bench.harness import Figures, Result, Setup, folder, in_turns
-from bench.memory import Memory
 from bench.tpcdi_ours import Loaded
+from bench.usage import Usage
 from tpcdi import oracle, seen
 from tpcdi.generate import generate
 
-FULL, QUICK = 3.0, 0.1
-"""All of it at 0.3 took five minutes at a load of 24, and at 0.1 three minutes at a load of 11."""
+FULL, QUICK = 3.0, 0.05
 SMALL, LARGE = 1.0, 10.0
 """Between these the time per row is to be flat."""
 LEAST = 0.01
 """The generator makes nothing smaller."""
-ROUNDS_MAX = 3
-"""One of ours is minutes, of a quick run half of one."""
+RATES, RATES_QUICK = (1_000, 10_000), (1_000,)
 SEED = 1
 PEER = "postgres_elt"
 
 
 def run(setup: Setup) -> Result:
-    """Load at one scale in turns with the peer; and in full, at a smaller and a larger one."""
-    setup = replace(setup, rounds=1 if setup.quick else min(setup.rounds, ROUNDS_MAX))
+    """Load at one scale, and the peer after it; and in full, at a smaller and a larger one.
+
+    There is one round: each scale of a full run takes minutes.
+    """
+    setup = replace(setup, rounds=1)
     scale = scaled(setup, QUICK if setup.quick else FULL)
     load = os.getloadavg()[0]
     whole = _beside_the_peer(setup, scale)
@@ -46,11 +47,18 @@ def run(setup: Setup) -> Result:
         scale=scale,
         rounds=setup.rounds,
         historical="ends when the rows are there and counted; the audit comes after all phases",
+        sources="sent until the broker has them, taken until the core has; some are at a time",
+        cpu="of the historical phase",
+        stream_s=_stream_s(setup),
         peer_settings=" ".join(tpcdi_elt.SERVER),
         results="derived from TPC-DI, not comparable to published results",
         load_1m=[round(load, 1), round(os.getloadavg()[0], 1)],
     )
     return whole
+
+
+def _stream_s(setup: Setup) -> int:
+    return setup.size(full=30, quick=5)
 
 
 def scaled(setup: Setup, scale: float) -> float:
@@ -59,27 +67,33 @@ def scaled(setup: Setup, scale: float) -> float:
 
 
 def _beside_the_peer(setup: Setup, scale: float) -> Result:
-    """Load in turns; the figures are those of our last load, the ratio has all."""
+    """Load both ways, and go on as a stream."""
     loads: list[Loaded] = []
-    peers: list[Figures] = []
+    figures: Figures = {}
+    peer: Figures = {}
 
     with _files(setup, scale) as directory:
 
         def ours(at: Path) -> float:
-            loads.append(tpcdi_ours.load(at, directory, scale))
-            return loads[-1].historical_s
+            with tpcdi_ours.stack(at) as running:
+                loaded = running.load(directory, scale)
+                running.compare(directory)
+                figures.update(loaded.figures())
+                for rate in RATES_QUICK if setup.quick else RATES:
+                    figures.update(running.stream(directory, rate, _stream_s(setup)))
+                figures.update(running.memory())
+            loads.append(loaded)
+            return loaded.historical_s
 
-        def peer(at: Path) -> float:
-            seconds, figures = elt(at, directory)
-            peers.append(figures)
-            return seconds
+        def elt_in_postgres(at: Path) -> float:
+            peer.update(elt(at, directory))
+            return peer["historical_s"]
 
-        times = in_turns({"ours": ours, PEER: peer}, setup)
-    rows = loads[-1].historical_rows
-    rate = {"historical_rows_per_s": rows * times.rate(PEER)}
+        times = in_turns({"ours": ours, PEER: elt_in_postgres}, setup)
+    rows = loads[0].historical_rows
+    peer["historical_rows_per_s"] = rows / peer["historical_s"]
     ratios = {f"to_{PEER}": times.ratios("ours", PEER)}
-    figures = loads[-1].figures() | {"historical_rows_per_s": rows * times.rate("ours")}
-    return Result(figures, {PEER: rate | peers[-1]}, ratios, {"historical_rows": rows})
+    return Result(figures, {PEER: peer}, ratios, {"historical_rows": rows})
 
 
 def _flat(setup: Setup, whole: Result) -> Result:
@@ -87,20 +101,24 @@ def _flat(setup: Setup, whole: Result) -> Result:
     figures: Figures = {}
     per_row = []
     for scale in (scaled(setup, SMALL), scaled(setup, LARGE)):
-        with _files(setup, scale) as directory, folder(setup.folder, "ours") as at:
-            loaded = tpcdi_ours.load(at, directory, scale)
+        with (
+            _files(setup, scale) as directory,
+            folder(setup.folder, "ours") as at,
+            tpcdi_ours.stack(at) as running,
+        ):
+            loaded = running.load(directory, scale)
+            found = loaded.figures() | running.memory()
         per_row.append(loaded.historical_s / loaded.historical_rows)
-        found = loaded.figures()
         kept = {key: found[key] for key in found if key.startswith(("historical_", "memory_"))}
         figures |= {f"at_{scale:g}_{key}": value for key, value in kept.items()}
     ratios = {**whole.ratios, "time_per_row_10_to_1": [per_row[1] / per_row[0]]}
     return replace(whole, figures=whole.figures | figures, ratios=ratios)
 
 
-def elt(place: Path, directory: Path) -> tuple[float, Figures]:
+def elt(place: Path, directory: Path) -> Figures:
     """Build the historical warehouse in an empty PostgreSQL; one that is wrong is no figure."""
     with postgres.server(place, *tpcdi_elt.SERVER) as conninfo:
-        with Memory({"peer": os.getpid()}).watched() as memory:
+        with Usage({"client": os.getpid()}).watched() as usage:
             began = time.perf_counter()
             built = tpcdi_elt.build(conninfo, directory)
             with psycopg.connect(conninfo, autocommit=True) as warehouse:
@@ -113,9 +131,13 @@ def elt(place: Path, directory: Path) -> tuple[float, Figures]:
         ):
             differences = oracle.compare(warehouse, computed)
     assert not differences, "\n".join(map(str, differences))
-    steps = {f"{name.replace(' ', '_')}_s": took for name, took in sorted(built.steps.items())}
-    figures = {"historical_s": ended - began, "validation_s": ended - counting}
-    return ended - began, figures | steps | {"memory_postgres_mb": memory.peaks_mb()["postgres"]}
+    return {
+        "historical_s": ended - began,
+        "validation_s": ended - counting,
+        **{f"step_{name.replace(' ', '_')}_s": took for name, took in sorted(built.steps.items())},
+        **{f"cpu_{part}_s": seconds for part, seconds in usage.cpu_s(began, ended).items()},
+        "memory_postgres_mb": usage.peaks_mb()["postgres"],
+    }
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""Headrace's load of TPC-DI: a stack of its own, its loader, and what these took."""
+"""Headrace's load of TPC-DI: a stack of its own, its loader and its stream, and what these took."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +12,13 @@ from typing import Any
 import tpcdi.flow
 from bench import killing
 from bench.harness import Figures
-from bench.memory import Memory
+from bench.usage import Usage
 from headrace import config
+from headrace.cli.tpcdi_parts import Stack
 from headrace.errors import HeadraceError
 from headrace.local import state
 from headrace.local.home import Home
+from tpcdi import oracle
 
 FLOW = Path(tpcdi.flow.__file__)
 SCALE_OF_WHOLE_AUDIT = 0.3
@@ -25,83 +27,99 @@ SCALE_OF_WHOLE_AUDIT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A directory that was loaded and audited."""
+    """A directory that was loaded and audited, as the loader told of it."""
 
-    phases: list[dict[str, float]]
-    """The rows of source and the seconds of each."""
-    stages: list[dict[str, float]]
-    """What each phase's seconds are made of."""
-    sent: dict[str, float]
-    """The seconds in which the broker had the tuples of a stream, over all phases."""
-    taken: dict[str, float]
-    """And those in which, after it, the core had taken them; several streams go at a time."""
-    audit_s: float
-    memory_mb: dict[str, float]
+    told: Mapping[str, Any]
+    cpu_s: Figures
+    """Of each part, while the historical phase was loaded."""
 
     @property
     def historical_s(self) -> float:
         """Tell the seconds of the first phase."""
-        return self.phases[0]["seconds"]
+        return float(self.told["phases"][0]["seconds"])
 
     @property
     def historical_rows(self) -> int:
         """Tell the rows of source of the first phase."""
-        return int(self.phases[0]["rows"])
+        return int(self.told["phases"][0]["rows"])
 
     def figures(self) -> Figures:
-        """Tell all of it flat."""
+        """Tell all of it flat; several streams are sent and taken at a time."""
+        told = self.told
         found: Figures = {}
-        for number, (phase, stages) in enumerate(zip(self.phases, self.stages, strict=True), 1):
+        for number, (phase, stages) in enumerate(
+            zip(told["phases"], told["stages"], strict=True), 1
+        ):
             name = "historical" if number == 1 else f"increment_{number}"
             found[f"{name}_rows_per_s"] = phase["rows"] / phase["seconds"]
             found[f"{name}_s"] = phase["seconds"]
             found |= {f"{name}_{stage}_s": seconds for stage, seconds in stages.items()}
-        found |= {f"send_{stream}_s": seconds for stream, seconds in sorted(self.sent.items())}
-        found |= {f"take_{stream}_s": seconds for stream, seconds in sorted(self.taken.items())}
-        found |= {f"memory_{part}_mb": mb for part, mb in sorted(self.memory_mb.items())}
-        return found | {"audit_s": self.audit_s}
+        for how in ("sent", "taken"):
+            found |= {f"{how}_{stream}_s": s for stream, s in sorted(told[how].items())}
+        cpu_s = {**self.cpu_s, "loader": told["cpu_s"]}
+        found |= {f"cpu_{part}_s": seconds for part, seconds in sorted(cpu_s.items())}
+        return found | {"audit_s": told["audit_s"], "memory_loader_mb": told["peak_mb"]}
 
 
-def load(folder: Path, directory: Path, scale: float) -> Loaded:
-    """Load a directory into an empty warehouse; one that is not as it must be is no figure."""
-    settings = {"home": str(folder / "home"), "flows": str(FLOW)}
-    with _stack(settings):
-        found = state.running(Home(folder / "home"))
-        assert found is not None, "it is up"
-        roots = {name: part.pid for name, part in found.parts.items() if part.pid is not None}
-        with Memory(roots).watched() as memory:
-            told = killing.run(
-                killing.module("bench.tpcdi_loading", directory), config.child_environment(settings)
-            )
-    return _checked(json.loads(told.splitlines()[-1]), memory, scale)
+class Ours:
+    """A stack that runs."""
 
+    def __init__(self, settings: Mapping[str, str], usage: Usage) -> None:
+        self._settings = settings
+        self._usage = usage
 
-def _checked(told: dict[str, Any], memory: Memory, scale: float) -> Loaded:
-    assert not told["differences"], "\n".join(told["differences"])
-    assert scale < SCALE_OF_WHOLE_AUDIT or not told["wrong"], "\n".join(told["wrong"])
-    return Loaded(
-        phases=told["phases"],
-        stages=told["stages"],
-        sent=told["sent"],
-        taken=told["taken"],
-        audit_s=told["audit_s"],
-        memory_mb=memory.peaks_mb() | {"loader": told["peak_mb"]},
-    )
+    def load(self, directory: Path, scale: float) -> Loaded:
+        """Load a directory; a warehouse that is not as the audit wants it is no figure."""
+        environment = config.child_environment(self._settings)
+        told = json.loads(
+            killing.run(killing.module("bench.tpcdi_loading", directory), environment).splitlines()[
+                -1
+            ]
+        )
+        assert scale < SCALE_OF_WHOLE_AUDIT or not told["wrong"], "\n".join(told["wrong"])
+        return Loaded(told, self._usage.cpu_s(*told["historical"]))
+
+    def compare(self, directory: Path) -> None:
+        """Compare the warehouse with the oracle: one that is wrong is no figure."""
+        parts = Stack(config.load(self._settings, environment={}).config)
+        with parts.warehouse() as warehouse, oracle.compute(directory) as computed:
+            differences = oracle.compare(warehouse, computed)
+        assert not differences, "\n".join(map(str, differences))
+
+    def stream(self, directory: Path, rate: int, seconds: int) -> Figures:
+        """Go on as a live stream, and tell how fresh the warehouse was."""
+        options = ["--rate", str(rate), "--seconds", str(seconds), "--json"]
+        told = json.loads(_headrace(self._settings, "tpcdi", "stream", str(directory), *options))
+        fresh = told["freshness"]
+        return {
+            f"stream_rows_per_s_at_{rate}": told["rows_per_s"],
+            f"freshness_ms_p50_at_{rate}": fresh["p50_ms"],
+            f"freshness_ms_p99_at_{rate}": fresh["p99_ms"],
+        }
+
+    def memory(self) -> Figures:
+        """Tell the most memory that each part has had."""
+        return {f"memory_{part}_mb": mb for part, mb in sorted(self._usage.peaks_mb().items())}
 
 
 @contextmanager
-def _stack(settings: dict[str, str]) -> Iterator[None]:
-    """Run all parts, and leave none."""
-    environment = config.child_environment(settings)
+def stack(folder: Path) -> Iterator[Ours]:
+    """Run all parts with an empty warehouse, and leave none."""
+    settings = {"home": str(folder / "home"), "flows": str(FLOW)}
     try:
-        _headrace(environment, "up", "--detach")
-        yield
+        _headrace(settings, "up", "--detach")
+        found = state.running(Home(folder / "home"))
+        assert found is not None, "it is up"
+        roots = {name: part.pid for name, part in found.parts.items() if part.pid is not None}
+        with Usage(roots).watched() as usage:
+            yield Ours(settings, usage)
     finally:
-        _headrace(environment, "down")
+        _headrace(settings, "down")
 
 
-def _headrace(environment: dict[str, str], *arguments: str) -> None:
+def _headrace(settings: Mapping[str, str], *arguments: str) -> str:
     command = [sys.executable, "-m", "headrace.cli", *arguments]
+    environment = config.child_environment(settings)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
@@ -109,3 +127,4 @@ def _headrace(environment: dict[str, str], *arguments: str) -> None:
             f"`headrace {' '.join(arguments)}` ended with {done.returncode}:\n{last}",
             hint="Look why: is there memory and disk enough?",
         )
+    return done.stdout

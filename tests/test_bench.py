@@ -1,6 +1,10 @@
 """The experiments: what they report, and that everybody in them ends in the same state."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +35,7 @@ from bench import (
 from bench.harness import DATA, Setup, Times, in_turns
 from bench.ingest_latency import latencies_of, percentile
 from bench.ingest_turns import Pace
+from bench.usage import Usage
 from bench.voter_bare import BareVoter
 from bench.voter_postgres import PIPELINED, WAITING
 from bench.voter_show import votes
@@ -140,6 +145,36 @@ def test_the_stages_of_a_phase_are_what_its_loader_waited_for() -> None:
         zip(tpcdi_loading.STAGES, (4 - 2, 8 - 4, 16 - 8, 64 - 16, 256 - 64), strict=True)
     )
     assert second == {name: 256 * seconds for name, seconds in first.items()}
+
+
+def test_a_part_has_used_what_its_ended_processes_have_used_meanwhile() -> None:
+    work = "import time; [None for _ in iter(lambda: time.process_time() < 0.3, False)]"
+    with Usage({"worker": os.getpid()}).watched() as usage:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", work], check=True)
+        ended = time.perf_counter()
+    assert usage.cpu_s(began, ended)["worker"] >= 0.3
+    assert usage.cpu_s(ended, ended)["worker"] == 0
+    assert usage.peaks_mb()["worker"] > 1
+
+
+def test_seconds_of_a_load_are_drawn_by_stage_source_and_part_the_longest_first() -> None:
+    stages = {f"historical_{name}_s": float(at) for at, name in enumerate(tpcdi_loading.STAGES, 1)}
+    ours = {"sent_trades_s": 1.0, "taken_trades_s": 2.5, "sent_cash_s": 0.5, "taken_cash_s": 3.5}
+    report = {
+        "figures": {"historical_s": 15.0, **stages, **ours, "cpu_spark_s": 9.0, "cpu_core_s": 10.0},
+        "peers": {"postgres_elt": {"historical_s": 5.0, "step_date_s": 4.0, "cpu_client_s": 1.0}},
+    }
+    bars = [
+        {name: seconds for name, (seconds, _) in of.items()} for of in plot.tpcdi(report).values()
+    ]
+    assert list(bars[0]) == list(reversed(tpcdi_loading.STAGES))
+    assert [list(of.items()) for of in bars[1:]] == [
+        [("cash", 4.0), ("trades", 3.5)],
+        [("core", 10.0), ("spark", 9.0)],
+        [("date", 4.0)],
+        [("client", 1.0)],
+    ]
 
 
 def test_the_peers_of_ingest_are_one_table_with_their_harm() -> None:

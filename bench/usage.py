@@ -1,12 +1,16 @@
-"""The most memory that the parts of a stack have, each with all of its processes.
+"""The memory and the processors that the parts of a stack use, each with all of its processes.
 
 They are looked at four times a second, because processes come and go. A process tells what it has
 ever had (VmHWM), and a part has at a look what its living ones tell, together: an upper bound, for
 forked processes share pages. PostgreSQL's share on purpose, which is counted once: of them it is
-what is their own at that look, and what they share.
+what is their own at that look, and what they share. A process has used the CPU seconds that it
+tells, and those of its children that have ended.
 """
 
+import os
 import threading
+import time
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,19 +19,25 @@ from pathlib import Path
 POSTGRES = "postgres"
 LOOK_EVERY_S = 0.25
 KB_PER_MB = 1024
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+TICKS = slice(11, 15)
+"""Where `stat`, behind the name, has what a process and its ended children have used."""
 
 
-class Memory:
-    """What was seen of the memory of several parts."""
+class Usage:
+    """What was seen of several parts."""
 
     def __init__(self, roots: Mapping[str, int]) -> None:
         self._roots = roots
         self._peaks: dict[str, float] = {}
+        self._looks: list[tuple[float, Mapping[str, float]]] = []
+        """When each look was, and the CPU seconds of each part until then."""
         self._over = threading.Event()
 
     @contextmanager
-    def watched(self) -> Iterator["Memory"]:
-        """Look at it until the block ends."""
+    def watched(self) -> Iterator["Usage"]:
+        """Look until the block ends, and then once more."""
+        self.look()
         thread = threading.Thread(target=self._run, daemon=True)
         thread.start()
         try:
@@ -35,10 +45,19 @@ class Memory:
         finally:
             self._over.set()
             thread.join()
+            self.look()
 
     def peaks_mb(self) -> dict[str, float]:
         """Tell the peak of each part."""
         return dict(self._peaks)
+
+    def cpu_s(self, began: float, ended: float) -> dict[str, float]:
+        """Tell the CPU seconds of each part between two moments of the performance counter."""
+        moments = [moment for moment, _ in self._looks]
+        first, last = (
+            self._looks[min(bisect_left(moments, at), len(moments) - 1)][1] for at in (began, ended)
+        )
+        return {part: seconds - first.get(part, 0.0) for part, seconds in last.items()}
 
     def _run(self) -> None:
         while not self._over.wait(LOOK_EVERY_S):
@@ -48,6 +67,7 @@ class Memory:
         """Look at all processes once."""
         children = _children()
         now: dict[str, float] = defaultdict(float)
+        cpu_s: dict[str, float] = defaultdict(float)
         shared = 0.0
         for part, root in self._roots.items():
             for pid, program, is_of_java in _tree(root, children):
@@ -56,10 +76,12 @@ class Memory:
                 now[name] += status_mb(status, "RssAnon" if name == POSTGRES else "VmHWM")
                 if name == POSTGRES:
                     shared = max(shared, status_mb(status, "RssShmem"))
+                cpu_s[name] += _cpu_s(pid)
         if shared:
             now[POSTGRES] += shared
         for name, mb in now.items():
             self._peaks[name] = max(self._peaks.get(name, 0.0), mb)
+        self._looks.append((time.perf_counter(), cpu_s))
 
 
 def status_mb(status: Mapping[str, str], field: str) -> float:
@@ -73,8 +95,8 @@ def _name(part: str, program: str, *, is_root: bool, is_of_java: bool) -> str:
     if part != "engine" or is_root:
         return part
     if program == "java":
-        return "engine_jvm"
-    return "engine_jvm_python" if is_of_java else "engine_workers"
+        return "spark"
+    return "spark_python" if is_of_java else "core"
 
 
 def _children() -> dict[int, list[int]]:
@@ -97,9 +119,17 @@ def _tree(
 
 def _status(pid: int) -> dict[str, str]:
     """Read what a process tells; nothing of one that is gone, or has no memory any more."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
+    text = _read(pid, "status")
     fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
     return fields if "VmHWM" in fields else {}
+
+
+def _cpu_s(pid: int) -> float:
+    return sum(map(int, _read(pid, "stat").rpartition(")")[2].split()[TICKS])) / TICKS_PER_S
+
+
+def _read(pid: int, file: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
