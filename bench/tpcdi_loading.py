@@ -96,8 +96,7 @@ def stages(moments: Sequence[tuple[str, float]]) -> list[dict[str, float]]:
         marked = [at for what, at in times if what == "marks"]
         arrived = [at for what, at in times if what == "arrived"]
         dimensions, facts, _ = marked
-        # Two reports, each of which waits until it has arrived; and the end. More is the last look.
-        data, _, reported, ended = arrived[:4]
+        data, reported, ended = arrived[:3]  # more is the last look
         bounds = (times[0][1], dimensions, facts, data, reported, ended)
         found.append({name: b - a for name, (a, b) in zip(STAGES, pairwise(bounds), strict=True)})
     return found
@@ -121,7 +120,7 @@ def main(directory: Path) -> dict[str, Any]:
         "taken": historical.taken_s,
         "cpu_s": then.cpu_s - historical.cpu_s,
         "audit_s": audit_s,
-        "wrong": [f"{v.name}: {v.wrong}" for v in verdicts if not v.ok],
+        "wrong": {v.name: v.wrong for v in verdicts if not v.ok},
         "peak_mb": peak_mb,
     }
 

@@ -22,7 +22,8 @@ from tpcdi import oracle
 
 FLOW = Path(tpcdi.flow.__file__)
 SCALE_OF_WHOLE_AUDIT = 0.3
-"""Below it there are too few customers for one of the audit's checks."""
+FAILS_BELOW = "DimCustomer LocalTaxRate"
+"""The check that wants more customers than there are at a smaller scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class Ours:
                 -1
             ]
         )
-        assert scale < SCALE_OF_WHOLE_AUDIT or not told["wrong"], "\n".join(told["wrong"])
+        may_fail = {FAILS_BELOW} if scale < SCALE_OF_WHOLE_AUDIT else set()
+        assert told["wrong"].keys() <= may_fail, told["wrong"]
         return Loaded(told, self._usage.cpu_s(*told["historical"]))
 
     def compare(self, directory: Path) -> None:

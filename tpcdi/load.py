@@ -140,11 +140,17 @@ class Load:
 
     def _report(self, warehouse: Connection, batch: int) -> None:
         """Report what is in the warehouse after a phase, and that it is complete."""
-        self.observe(batch, "Validation", seen.valid(warehouse), once=True)
+        self._note(batch, "Validation", seen.valid(warehouse), once=True)
         complete = seen.Seen(seen.now(), None, "Phase complete record", None)
-        self.observe(batch, "PCR", [complete], once=True)
+        self._note(batch, "PCR", [complete], once=True)
+        self._until_noted()
 
-    def observe(
+    def observe(self, batch: int, kind: str, counted: Sequence[seen.Seen]) -> None:
+        """Write down what was seen; return when the warehouse has it."""
+        self._note(batch, kind, counted)
+        self._until_noted()
+
+    def _note(
         self, batch: int, kind: str, counted: Sequence[seen.Seen], *, once: bool = False
     ) -> None:
         """Write down what was seen; what is reported once, in the first of several attempts."""
@@ -160,6 +166,8 @@ class Load:
             for each in counted
         ]
         self.parts.post(observed, f"phase {batch}: {kind}{'' if once else rows[0]['at']}", rows)
+
+    def _until_noted(self) -> None:
         self.parts.taken(observed)
         self.parts.arrived()
 
