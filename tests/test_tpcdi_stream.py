@@ -226,32 +226,20 @@ def undisturbed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> FakeCor
 
 
 @pytest.mark.parametrize("when", ["cut_before", "cut_after"])
-@pytest.mark.parametrize("share", [0, *(n / 24 for n in range(1, 24)), 1])
 def test_a_day_that_was_cut_off_anywhere_is_completed_with_the_same_rows(
-    undisturbed: FakeCore, core: FakeCore, tiny: Path, tmp_path: Path, when: str, share: float
+    undisturbed: FakeCore, tiny: Path, tmp_path: Path, when: str
 ) -> None:
-    setattr(core, when, round(share * (len(undisturbed.calls) - 1)))
-    with pytest.raises(KeyboardInterrupt):
-        run(core, tiny, tmp_path, seconds=20)
-    core.cut_before = core.cut_after = -1
-    while len(core.ended()) < len(undisturbed.ended()):
-        run(core, tiny, tmp_path, seconds=10)
-    assert core.rows == undisturbed.rows
-
-
-def test_around_each_mark_a_cut_leaves_a_day_that_is_completed(
-    undisturbed: FakeCore, tiny: Path, tmp_path: Path
-) -> None:
-    posts = [at for at, (what, *_) in enumerate(undisturbed.calls) if what == "post"]
-    for number, (place, when) in enumerate((p, w) for p in posts for w in ("before", "after")):
-        core = FakeCore(HeldClock())
-        setattr(core, f"cut_{when}", place)
+    last = len(undisturbed.calls) - 1
+    marks = {at for at, (what, *_) in enumerate(undisturbed.calls) if what == "post"}
+    for place in sorted(marks | {round(last * n / 24) for n in range(25)}):
+        core, kept = FakeCore(HeldClock()), tmp_path / str(place)
+        setattr(core, when, place)
         with pytest.raises(KeyboardInterrupt):
-            run(core, tiny, tmp_path / str(number), seconds=20)
+            run(core, tiny, kept, seconds=20)
         core.cut_before = core.cut_after = -1
         while len(core.ended()) < len(undisturbed.ended()):
-            run(core, tiny, tmp_path / str(number), seconds=10)
-        assert core.rows == undisturbed.rows
+            run(core, tiny, kept, seconds=10)
+        assert core.rows == undisturbed.rows, f"cut at call {place}"
 
 
 def test_a_day_that_was_cut_off_has_its_rows_at_another_rate_too(
