@@ -58,14 +58,14 @@ SELECT *, since(companyid, effectivedate) AS since FROM oracle.dimcompany;
 -- SEC and FIN name a company, by its CIK or by its name at that time: the record's length tells.
 CREATE TABLE steps.of_company AS
 WITH reference AS (
-    SELECT position, day, substr(line, CASE kind WHEN 'SEC' THEN 161 ELSE 187 END) AS co
+    SELECT *, substr(line, CASE kind WHEN 'SEC' THEN 161 ELSE 187 END) AS co
     FROM steps.finwire
     WHERE kind IN ('SEC', 'FIN')
 ),
 name AS (SELECT name, companyid, effectivedate, since(name, effectivedate) AS since
     FROM oracle.dimcompany)
-SELECT position, day, CAST(co AS BIGINT) AS companyid FROM reference WHERE length(co) <= 10
+SELECT * EXCLUDE co, CAST(co AS BIGINT) AS companyid FROM reference WHERE length(co) <= 10
 UNION ALL
-SELECT position, day, companyid
-FROM (SELECT position, day, blank(co) AS co FROM reference WHERE length(co) > 10) AS by_name
+SELECT by_name.* EXCLUDE co, companyid
+FROM (SELECT * REPLACE (blank(co) AS co) FROM reference WHERE length(co) > 10) AS by_name
 ASOF JOIN name ON co = name AND day >= since;

@@ -3,8 +3,7 @@
 INSERT INTO oracle.dimsecurity BY NAME
 WITH filing AS (
     SELECT day AS filed, companyid, line, blank(substr(line, 19, 15)) AS symbol
-    FROM steps.finwire
-    JOIN steps.of_company USING (position, day)
+    FROM steps.of_company
     WHERE kind = 'SEC'
     QUALIFY row_number() OVER (PARTITION BY symbol, day ORDER BY pts DESC, position DESC) = 1
 ),

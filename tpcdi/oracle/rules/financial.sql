@@ -15,7 +15,6 @@ SELECT sk_companyid,
     trim(substr(line, 144, 17)) AS fi_liability,
     trim(substr(line, 161, 13)) AS fi_out_basic,
     trim(substr(line, 174, 13)) AS fi_out_dilut
-FROM (SELECT * FROM steps.finwire JOIN steps.of_company USING (position, day)
-    WHERE kind = 'FIN') AS report
+FROM (SELECT * FROM steps.of_company WHERE kind = 'FIN') AS report
 ASOF JOIN steps.company_asof AS company
     ON company.companyid = report.companyid AND day >= since;
