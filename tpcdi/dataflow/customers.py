@@ -36,7 +36,10 @@ PHONES = (1, 2, 3)
 TAXES = {"nationaltaxrate": "c_nat_tx_id", "localtaxrate": "c_lcl_tx_id"}
 
 customers = Versions(
-    "dimcustomer", "customerid", more="match TEXT", unique="UNIQUE (match, sk_customerid)"
+    "dimcustomer",
+    "customerid",
+    more="match TEXT",
+    unique="UNIQUE (match, iscurrent, sk_customerid)",
 )
 
 

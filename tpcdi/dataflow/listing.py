@@ -45,7 +45,7 @@ securities = Versions(
     "dimsecurity",
     "symbol",
     more="companyid INTEGER NOT NULL",
-    unique="UNIQUE (companyid, sk_securityid)",
+    unique="UNIQUE (companyid, iscurrent, sk_securityid)",
 )
 names = flow.table("company_names", "name TEXT PRIMARY KEY, companyid INTEGER NOT NULL")
 earnings = flow.table(
@@ -175,7 +175,7 @@ class Listing:
             image["symbol"]: image
             for id_ in changed
             for image in self.tx.query(
-                "SELECT * FROM dimsecurity WHERE companyid = ? AND iscurrent", [id_]
+                "SELECT * FROM dimsecurity WHERE companyid = ? AND iscurrent = 1", [id_]
             )
         }
         unknown = []

@@ -35,7 +35,7 @@ accounts = Versions(
     "dimaccount",
     "accountid",
     more="customerid INTEGER NOT NULL, brokerid INTEGER",
-    unique="UNIQUE (customerid, sk_accountid)",
+    unique="UNIQUE (customerid, iscurrent, sk_accountid)",
 )
 held_actions, held_customers, held_accounts = map(Held, (actions, customer_rows, account_rows))
 enrolled = flow.stream("enrolled", "batch INTEGER NOT NULL")
@@ -48,7 +48,7 @@ OF_ACTION = {
     **{name: or_empty(WHOLE) for name in ("c_tier", "ca_tax_st", "ca_b_id")},
     "c_dob": or_empty(DAY),
 }
-OF_CUSTOMER = "SELECT * FROM dimaccount WHERE customerid = ? AND iscurrent"
+OF_CUSTOMER = "SELECT * FROM dimaccount WHERE customerid = ? AND iscurrent = 1"
 
 Row = Mapping[str, Any]
 
@@ -181,7 +181,9 @@ class People:
     def _other_prospects(self) -> list[Image]:
         """Give the customers of whom other things are known as prospects."""
         found = self.tx.query(
-            "SELECT dimcustomer.* FROM touched JOIN dimcustomer USING (match) WHERE iscurrent"
+            # CROSS, or SQLite would go through all customers, and ask of each if it is touched.
+            "SELECT dimcustomer.* FROM touched CROSS JOIN dimcustomer USING (match) "
+            "WHERE iscurrent = 1"
         )
         relate(self.tx, [row["match"] for row in self.tx.query("SELECT match FROM touched")])
         self.tx.execute("DELETE FROM touched")

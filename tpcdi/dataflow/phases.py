@@ -15,7 +15,9 @@ from tpcdi.dataflow.outlets import day, is_day
 from tpcdi.dataflow.sources import flow, marks
 
 phases = flow.table(
-    "phases", "batch INTEGER PRIMARY KEY, day INTEGER NOT NULL, is_open INTEGER NOT NULL"
+    "phases",
+    "batch INTEGER PRIMARY KEY, day INTEGER NOT NULL, is_open INTEGER NOT NULL, "
+    "UNIQUE (is_open, batch)",
 )
 complete = flow.table("complete", "batch INTEGER NOT NULL, what TEXT, PRIMARY KEY (batch, what)")
 marked = flow.stream("marked", "batch INTEGER NOT NULL, source TEXT NOT NULL")
@@ -53,7 +55,7 @@ def announce(tx: Transaction, batch: Batch) -> None:
 
 def current(tx: Transaction) -> Phase | None:
     """Tell which phase is open."""
-    found = tx.query("SELECT batch, day FROM phases WHERE is_open")
+    found = tx.query("SELECT batch, day FROM phases WHERE is_open = 1")
     return Phase(**found[0]) if found else None
 
 
@@ -77,10 +79,11 @@ class Held:
         names, count = ", ".join(stream.columns.names), len(stream.columns.names)
         self.table = flow.table(
             self._name,
-            f"number INTEGER PRIMARY KEY, since INTEGER NOT NULL, {stream.columns.sql}",
+            "number INTEGER PRIMARY KEY, since INTEGER NOT NULL, "
+            f"{stream.columns.sql}, UNIQUE (since, number)",
         )
         self._insert = f"INSERT INTO {self._name} (since, {names}) VALUES (?{', ?' * count})"
-        self._select = f"SELECT {names} FROM {self._name} WHERE since < ? ORDER BY number"
+        self._select = f"SELECT {names} FROM {self._name} WHERE since < ? ORDER BY since, number"
         self._delete = f"DELETE FROM {self._name} WHERE since < ?"
 
     def put(self, tx: Transaction, rows: pa.Table, since: int = 0) -> None:

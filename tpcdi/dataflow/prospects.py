@@ -105,7 +105,7 @@ def relate(tx: Transaction, matches: Collection[str | None]) -> None:
     for one in matches:
         is_customer = bool(
             tx.query(
-                "SELECT 1 FROM dimcustomer WHERE match = ? AND iscurrent AND status = 'Active'",
+                "SELECT 1 FROM dimcustomer WHERE match = ? AND iscurrent = 1 AND status = 'Active'",
                 [one],
             )
         )

@@ -3,7 +3,8 @@
 What is cancelled is the oldest watch of that customer and security that is open.
 """
 
-from collections import defaultdict, deque
+import json
+from collections import Counter, defaultdict, deque
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,6 @@ from tpcdi.dataflow.facts import (
     AFTER,
     READS,
     Numbers,
-    asked,
     at,
     customer_at,
     days,
@@ -39,8 +39,18 @@ held, parked = Held(watches), Held(watches, "parked_watches")
 PLACED, CANCELLED = "ACTV", "CNCL"
 FORMS = {"w_c_id": ID, "w_dts": TIME, "w_action": one_of(PLACED, CANCELLED)}
 OPEN = """\
-SELECT open_watches.* FROM json_each(?) AS asked JOIN open_watches
-ON w_c_id = asked.value ->> 0 AND w_s_symb = asked.value ->> 1 ORDER BY watchid"""
+WITH RECURSIVE oldest (customer, symbol, times, watchid) AS (
+    SELECT value ->> 0, value ->> 1, (value ->> 2) + 1, 0 FROM json_each(?)
+    UNION ALL
+    SELECT customer, symbol, times - 1, (
+        SELECT open_watches.watchid FROM open_watches
+        WHERE w_c_id = customer AND w_s_symb = symbol AND open_watches.watchid > oldest.watchid
+        ORDER BY open_watches.watchid LIMIT 1)
+    FROM oldest WHERE times > 1 AND watchid IS NOT NULL)
+SELECT open_watches.* FROM oldest JOIN open_watches USING (watchid) ORDER BY watchid"""
+"""Of each customer and security the oldest, as many as are cancelled: no more is read, however
+many are open.
+"""
 
 
 @flow.procedure(
@@ -110,8 +120,9 @@ class Watches:
     def _opened(self, cancelled: Numbers) -> pa.Table:
         """Find the watches that may be meant by what is cancelled."""
         rows = self._rows.select(["w_c_id", "w_s_symb"]).take(cancelled).to_pylist()
-        pairs = {(row["w_c_id"], row["w_s_symb"]) for row in rows}
-        found = self._tx.table(OPEN, asked(*zip(*pairs, strict=True)) if pairs else ["[]"])
+        times = Counter((row["w_c_id"], row["w_s_symb"]) for row in rows)
+        question = [(*pair, count) for pair, count in times.items()]
+        found = self._tx.table(OPEN, [json.dumps(question)])
         return found.cast(open_watches.columns.arrow)
 
     def _matched(
