@@ -2,7 +2,7 @@
 a reader who looks for what should never be seen.
 """
 
-import json
+import hashlib
 import os
 import random
 import re
@@ -13,23 +13,40 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import LiteralString, NamedTuple
 
+import phased
 import psycopg
+from fakes import is_gone
 from psycopg import sql
 from test_stack import Stack
+from waiting import until
 
 import tpcdi
+from etl_procs import Trial
+from etl_procs.core import core_path
+from etl_procs.reader import Reader as Core
 from headrace import config
+from headrace.cli.tpcdi_parts import LAST_BATCH
 from headrace.cli.tpcdi_parts import Stack as Parts
 from headrace.errors import Exit, HeadraceError
+from headrace.local import state
+from headrace.local.state import State
+from tpcdi import audit, oracle, schema
+from tpcdi.flow import flow
+from tpcdi.generate import generate
+from tpcdi.oracle.canon import digests
 from tpcdi.snapshot import Connection, snapshot
 
 FLOW = Path(tpcdi.__file__).with_name("flow.py")
+SCALE, FILES_SEED = 0.01, 7
 VICTIMS = ("broker", "postgres", "engine", "worker", "loader")
 TOLD = re.compile(r"phase (\d): \S+, [\d,]+ rows")
-LATER_S = 0.8
-"""How much later than a source is sent a part is killed, at most."""
+WORKER = "etl_procs.worker"
+SOURCES = {1: 16, 2: 8, 3: 8}
+"""Of so many the loader tells in each phase."""
+LATER = 4
+"""So many batches after a source is told of, at most, a part is killed."""
 PATIENCE_S = 600.0
 AGAIN_S = 1.0
 LIMIT_S = 500.0
@@ -125,6 +142,17 @@ class Reader:
         self.found |= {str(name) for name, count in rows if count}
 
 
+class Moment(NamedTuple):
+    """When a part is killed: the core has committed so many batches since so many sources of a
+    phase were told of.
+    """
+
+    phase: int
+    sources: int
+    batches: int
+    victim: str
+
+
 class Loading(Stack):
     """A stack with the dataflow of TPC-DI, and its load."""
 
@@ -137,8 +165,9 @@ class Loading(Stack):
         given = {"home": str(self.home.root), "flows": str(FLOW)}
         given["supervisor.ready_timeout_s"] = str(int(self.limit_s))
         self._environment = config.child_environment(given)
+        self._core = Core(core_path(self.home.root, 0))
         self.config = config.load(given, environment={}).config
-        self.killed: list[str] = []
+        self.killed: list[Moment] = []
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -152,35 +181,38 @@ class Loading(Stack):
 
     def load(self, phases: int = 3, kills: int = 1) -> None:
         """Load all phases, with kills in each, and go on where it was when the loader ends."""
-        # As many sources are told of in a phase of increments.
         moments = [
-            (phase, self._choose.randrange(1, 8), victim)
+            Moment(
+                phase,
+                self._choose.randrange(1, SOURCES[phase]),
+                self._choose.randrange(LATER),
+                victim,
+            )
             for phase in range(1, phases + 1)
             for victim in self._choose.sample(VICTIMS, kills)
         ]
         deadline = time.monotonic() + PATIENCE_S * phases
         while self._attempt(moments) != Exit.OK:
             assert time.monotonic() < deadline, self.log()
-            time.sleep(AGAIN_S)
+            until(self.is_ready, self.limit_s, self.log)
+        until(self.is_ready, self.limit_s, self.log)
         assert not moments, f"{moments} did not come"
 
-    def _attempt(self, moments: list[tuple[int, int, str]]) -> int:
+    def _attempt(self, moments: list[Moment]) -> int:
         """Run the loader until it ends; kill what is due."""
         loader = self.start("tpcdi", "load", str(self._files))
         told: list[str] = []
-        counts = dict.fromkeys((1, 2, 3), 0)
+        counts = dict.fromkeys(SOURCES, 0)
         assert loader.stdout is not None
         for line in loader.stdout:
             told.append(line)
-            if found := TOLD.match(line):
-                counts[int(found[1])] += 1
-            due = [one for one in moments if found and one[:2] == (int(found[1]), counts[one[0]])]
-            # What the loader sends in another attempt it does not tell of as often.
-            due += [one for one in moments if found and one[0] < int(found[1])]
-            for moment in dict.fromkeys(due):
+            if not (found := TOLD.match(line)):
+                continue
+            counts[int(found[1])] += 1
+            # Of one that lies before this attempt, the time has come too.
+            for moment in [m for m in moments if m[:2] <= (int(found[1]), counts[int(found[1])])]:
                 moments.remove(moment)
-                time.sleep(self._choose.random() * LATER_S)
-                self._kill(moment[2], loader)
+                self._kill(moment, loader)
         code = loader.wait(self.limit_s)
         assert code in (Exit.OK, Exit.FAILED, Exit.NOT_RUNNING, Exit.REFUSED, -signal.SIGKILL), (
             code,
@@ -188,45 +220,84 @@ class Loading(Stack):
         )
         return code
 
-    def _kill(self, victim: str, loader: "subprocess.Popen[str]") -> None:
-        self.killed.append(victim)
-        if victim == "loader":
+    def _kill(self, moment: Moment, loader: "subprocess.Popen[str]") -> None:
+        last = self._committed() + moment.batches
+        until(
+            lambda: loader.poll() is not None or self._committed() >= last, self.limit_s, self.log
+        )
+        self.killed.append(moment)
+        if moment.victim == "loader":
             loader.kill()
             return
-        self.until_ready()
-        name = "engine" if victim == "worker" else victim
-        pid = self.pid(name)
-        if victim == "worker":
-            pid = self._worker(pid) or pid
-        os.kill(pid, signal.SIGKILL)
+        living: list[int] = []
 
-    def _worker(self, engine: int) -> int:
-        children = Path(f"/proc/{engine}/task/{engine}/children").read_text().split()
-        for child in children:
-            if "etl_procs.worker" in Path(f"/proc/{child}/cmdline").read_text():
-                return int(child)
-        return 0
+        def is_living() -> bool:
+            living[:] = self._processes(moment.victim)
+            return bool(living)
 
-    def audit(self) -> dict[str, Any]:
-        """Put the audit and the oracle to the warehouse."""
-        process = self.start("tpcdi", "audit", str(self._files), "--json")
-        told, _ = process.communicate(timeout=self.limit_s)
-        found: dict[str, Any] = json.loads(told)
-        return found
+        until(is_living, self.limit_s, self.log)
+        os.kill(living[0], signal.SIGKILL)
+
+    def _processes(self, victim: str) -> list[int]:
+        """Give the process of a part, once the stack is ready: the engine has the worker."""
+        part = "engine" if victim == "worker" else victim
+        stack = state.running(self.home)
+        if stack is None or stack.state is not State.READY:
+            return []
+        pid = stack.parts[part].pid
+        if pid is None or is_gone(pid):
+            return []
+        return [pid] if victim == part else self._workers(pid)
+
+    def _workers(self, engine: int) -> list[int]:
+        try:
+            children = Path(f"/proc/{engine}/task/{engine}/children").read_text().split()
+            named = [c for c in children if WORKER in Path(f"/proc/{c}/cmdline").read_text()]
+        except OSError:  # one of them is gone
+            return []
+        return [int(child) for child in named]
+
+    def _committed(self) -> int:
+        with self._core.snapshot() as core:
+            _, rows = core.query(LAST_BATCH, [flow.name])
+            ((batch,),) = rows
+            return int(batch or 0)
 
 
-def load_and_kill(folder: Path, files: Path, seed: int, kills: int = 1) -> Loading:
-    """Load with kills in each phase; then the audit passes and the oracle has the same rows."""
+def files_of(folder: Path) -> Path:
+    """Make the directory that is loaded."""
+    files = folder / "files"
+    generate(files, SCALE, FILES_SEED)
+    return files
+
+
+def undisturbed(files: Path) -> dict[str, str]:
+    """Load without a stack; digest the canonical rows, by table."""
+    with Trial(flow) as trial:
+        phased.load(trial, files)
+        rows = phased.exported(trial)
+    return {table: hashlib.sha256(of_table).hexdigest() for table, of_table in rows.items()}
+
+
+def load_and_kill(
+    folder: Path, files: Path, wanted: dict[str, str], seed: int, kills: int = 1
+) -> list[Moment]:
+    """Load with kills in each phase: nothing is seen without its dimensions, and at the end the
+    audit passes, and each table is that of the undisturbed load and of the oracle.
+    """
     loading = Loading(folder, files, seed)
     with loading.running():
-        reader = Reader()
-        with reader.reading(Parts(loading.config)):
+        reader, parts = Reader(), Parts(loading.config)
+        with reader.reading(parts):
             loading.load(kills=kills)
-        assert reader.found == set()
-        assert reader.rounds
-        audit = loading.audit()
-    told = f"seed {seed}, killed: {', '.join(loading.killed)}"
-    wrong = {check["name"]: check["wrong"] for check in audit["checks"] if not check["ok"]}
+        with parts.warehouse() as warehouse, oracle.compute(files) as computed:
+            wrong = {one.name: one.wrong for one in audit.run(warehouse) if not one.ok}
+            differences = oracle.compare(warehouse, computed)
+            found = digests(warehouse)
+    told = f"seed {seed}, killed: {loading.killed}"
+    assert reader.found == set(), told
+    assert reader.rounds, told
     assert wrong.keys() <= {"DimCustomer LocalTaxRate"}, (told, wrong)  # it wants more descriptions
-    assert audit["differences"] == [], told
-    return loading
+    assert differences == [], told
+    assert [table for table in schema.TABLES if found[table] != wanted[table]] == [], told
+    return loading.killed

@@ -20,6 +20,7 @@ from alone import a_broker, a_postgres, data_folder
 from history import Done, Kind
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
+from loading import files_of, load_and_kill, undisturbed
 from storm import stormed
 from test_core_crash import POINTS, dump, run
 from test_reference import CoreAndModel
@@ -34,6 +35,8 @@ BATCHES, KILLS, CLIENTS = 2_000, 40, 4
 """A hammering: so many batches and calls of so many clients, in spite of so many kills."""
 STORM = {"collector": 16, "broker": 6, "jvm": 6, "worker": 6, "engine": 6}
 """So many kills of each, while tuples come."""
+LOADS = (1, 1, 1, 2, 2, 4)
+"""Loads of TPC-DI: so many kills in each of the phases."""
 
 
 def search(number: int) -> str:
@@ -91,6 +94,20 @@ def storm(home: Path, number: int) -> str:
         return stormed(folder, broker, server.url, kills=STORM, seed=number)
 
 
+def loads(home: Path, number: int) -> str:
+    """Kill parts of the stack, and the loader, in each phase of loads of TPC-DI."""
+    home.mkdir()
+    files = files_of(home)
+    wanted, killed = undisturbed(files), Counter[str]()
+    for nth, kills in enumerate(LOADS):
+        folder = home / str(nth)
+        folder.mkdir()
+        moments = load_and_kill(folder, files, wanted, number * len(LOADS) + nth, kills)
+        killed.update(moment.victim for moment in moments)
+    told = ", ".join(f"{victim} {times}" for victim, times in killed.items())
+    return f"{len(LOADS)} loads of TPC-DI with {killed.total()} kills ({told}), all as undisturbed"
+
+
 def slow_tests() -> str:
     """Run the tests that `make test` leaves out."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "slow", "-p", "no:cacheprovider"]
@@ -120,6 +137,7 @@ def main() -> None:
             "decoders": lambda: decoders(Path(home) / "decoders", number),
             "histories": lambda: hammer(Path(home), number),
             "storm": lambda: storm(Path(home), number),
+            "loads": lambda: loads(Path(home) / "loads", number),
             "slow tests": slow_tests,
         }
         for name, prove in proofs.items():

@@ -1,35 +1,38 @@
 """The load of a directory: what it sends and says; and that it ends well whatever is killed."""
 
+import io
+import sys
 from pathlib import Path
 
 import audited
 import pytest
-from loading import REFERS, Reader, load_and_kill
+from loading import REFERS, Reader, files_of, load_and_kill, undisturbed
 
+from headrace.cli import tpcdi as cli_tpcdi
 from tpcdi import oracle
-from tpcdi.generate import generate
 
-SEED = 7
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tpcdi") / "files"
-    generate(path, 0.01, SEED)
-    return path
+SEED = 31
+"""It kills the broker, the core's process and PostgreSQL: `make prove` has others."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 7))
-def test_whatever_is_killed_in_each_phase_the_audit_passes_and_no_fact_is_seen_without_dimensions(
-    tmp_path: Path, folder: Path, seed: int
+def test_whatever_is_killed_in_each_phase_every_table_is_that_of_the_undisturbed_load(
+    tmp_path: Path,
 ) -> None:
-    load_and_kill(tmp_path, folder, seed)
+    files = files_of(tmp_path)
+    load_and_kill(tmp_path, files, undisturbed(files), SEED)
 
 
-@pytest.mark.slow
-def test_many_kills_in_each_phase_change_nothing(tmp_path: Path, folder: Path) -> None:
-    load_and_kill(tmp_path, folder, 8, kills=4)
+def test_what_the_load_tells_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    class Pipe(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", Pipe())
+    cli_tpcdi.tell("phase 1: HR.csv, 50 rows in 0.1 s")
+    assert [text for text in written if text] == ["phase 1: HR.csv, 50 rows in 0.1 s\n"]
 
 
 def test_the_reader_sees_what_refers_to_something_that_is_not_there(

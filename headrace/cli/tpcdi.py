@@ -70,7 +70,7 @@ def _load(context: Context) -> int:
         raise ConfigError("it is not said what is loaded", hint="Name its directory: load DIR.")
     clock, rows = SystemClock(), 0
     began = clock.monotonic()
-    done = Load(folder, Stack(context.config), clock, _tell).run()
+    done = Load(folder, Stack(context.config), clock, tell).run()
     for phase in done:
         print(
             f"phase {phase.batch}: {sum(phase.rows.values()):,} rows in {phase.seconds:.1f} s, "
@@ -114,8 +114,10 @@ def _audit(context: Context) -> int:
     return Exit.FAILED if wrong or differences else Exit.OK
 
 
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def tell(text: str) -> None:
+    """Say how far a load is, on stderr."""
+    # In one piece: several sources are told of at once.
+    print(f"{text}\n", end="", file=sys.stderr, flush=True)
 
 
 class _Shown:
