@@ -28,7 +28,8 @@ balances = flow.table(
 )
 held, parked = Held(cash), Held(cash, "parked_cash")
 
-FORMS = {"ct_ca_id": ID, "ct_dts": TIME, "ct_amt": AMOUNT}
+DATED = "ct_dts"
+FORMS = {"ct_ca_id": ID, DATED: TIME, "ct_amt": AMOUNT}
 DAY_DIGITS = 100_000_000
 """An account and a day are one number: the account times this, and the day."""
 
@@ -54,7 +55,7 @@ WHERE balances.day >= asked.day"""
 )
 def bank(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, then: Batch) -> None:
     """Bring balances forward."""
-    phase, rows = due(tx, joined(tx, first, then, FORMS), held, parked)
+    phase, rows = due(tx, joined(tx, first, then, FORMS, DATED), held, parked, DATED)
     if phase is not None:
         _move(tx, phase, rows)
 

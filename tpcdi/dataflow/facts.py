@@ -15,9 +15,11 @@ from tpcdi.dataflow.customers import customers
 from tpcdi.dataflow.forms import CHANGE, Form, formed
 from tpcdi.dataflow.listing import STAGE as LISTING
 from tpcdi.dataflow.listing import listed, securities
+from tpcdi.dataflow.outlets import SEVERAL
 from tpcdi.dataflow.people import STAGE as PEOPLE
 from tpcdi.dataflow.people import accounts, enrolled
 from tpcdi.dataflow.phases import Held, Phase, complete, current, has, phases
+from tpcdi.dataflow.reference import calendar
 from tpcdi.dataflow.sources import flow
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -26,7 +28,7 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 HUNDRED = pa.scalar(100.0)
 """Of a number of Python's, Arrow asks each time if it is of a package that is not there: 50 us."""
 
-READS = (phases, complete)
+READS = (phases, complete, calendar)
 AFTER = (listed, enrolled)
 READY = (LISTING, PEOPLE)
 """The dimensions: facts are held until they are complete, and come after them in each batch."""
@@ -57,19 +59,49 @@ customer_at = flow.lookup(
 )
 
 
-def joined(tx: Transaction, first: Batch, then: Batch, forms: Mapping[str, Form]) -> pa.Table:
+LACKING = """\
+SELECT value AS day FROM json_each(?) AS asked WHERE EXISTS (SELECT 1 FROM calendar)
+AND NOT EXISTS (SELECT 1 FROM calendar WHERE calendar.day = asked.value)"""
+
+
+def in_calendar(tx: Transaction, on: Numbers) -> Flags:
+    """Tell which days the calendar has; where there is none, it is not asked for them."""
+    lacking = tx.query(LACKING, [json.dumps(np.unique(on).tolist())])
+    return ~np.isin(on, [row["day"] for row in lacking])
+
+
+def dated(tx: Transaction, forms: Mapping[str, Form], on: str) -> Mapping[str, Form]:
+    """Give forms by which a column has days of the calendar only, once that is complete."""
+    if not has(tx, current(tx), "Date"):
+        return forms
+    form = forms[on]
+
+    def fits(texts: SEVERAL) -> SEVERAL:
+        fit: Flags = pc.fill_null(form.fits(texts), False).to_numpy(zero_copy_only=False).copy()
+        fit[fit] = in_calendar(tx, days(texts.filter(pa.array(fit))))
+        return pa.array(fit)
+
+    return {**forms, on: Form(f"{form.name} in the calendar", fits)}
+
+
+def joined(
+    tx: Transaction, first: Batch, then: Batch, forms: Mapping[str, Form], on: str = ""
+) -> pa.Table:
     """Give the rows of a source, which come in one of two streams, without what CDC adds; those
-    that are not of these forms are rejected.
+    that are not of these forms, or on a day that the calendar lacks, are rejected.
     """
+    if on:
+        forms = dated(tx, forms, on)
     changes = formed(tx, then, {"cdc_flag": CHANGE, **forms})
     return pa.concat_tables([formed(tx, first, forms), changes.select(first.stream.columns.names)])
 
 
 def due(
-    tx: Transaction, rows: pa.Table, held: Held, parked: Held
+    tx: Transaction, rows: pa.Table, held: Held, parked: Held, on: str
 ) -> tuple[Phase, pa.Table] | tuple[None, pa.Table]:
     """Give what can be entered now, with what waited for it, and the phase; none, while the
-    dimensions are not complete or there is nothing.
+    dimensions are not complete or there is nothing. What came before the calendar, and is on a day
+    that it lacks, waits on.
     """
     phase = current(tx)
     ready = has(tx, phase, *READY)
@@ -77,6 +109,10 @@ def due(
     if phase is None or not ready:
         return None, rows
     rows = pa.concat_tables([parked.take(tx, phase.batch), rows])
+    is_dated = in_calendar(tx, days(rows[on]))
+    if not is_dated.all():
+        parked.put(tx, rows.filter(pa.array(~is_dated)), phase.batch)
+        rows = rows.filter(pa.array(is_dated))
     return (phase, rows) if rows.num_rows else (None, rows)
 
 

@@ -47,7 +47,8 @@ FROM asked LEFT JOIN earnings ON earnings.companyid = asked.companyid
     AND earnings.quarter BETWEEN asked.quarter - 4 AND asked.quarter - 1
 GROUP BY 1, 2"""
 QUARTERS = 100_000
-FORMS = {"dm_date": DAY, "dm_close": PRICE, "dm_high": PRICE, "dm_low": PRICE}
+DATED = "dm_date"
+FORMS = {DATED: DAY, "dm_close": PRICE, "dm_high": PRICE, "dm_low": PRICE}
 
 
 class Extremes(NamedTuple):
@@ -123,7 +124,7 @@ _kept = Year("")
 )
 def trade_day(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, then: Batch) -> None:
     """Enter the days of securities."""
-    phase, rows = due(tx, joined(tx, first, then, FORMS), held, parked)
+    phase, rows = due(tx, joined(tx, first, then, FORMS, DATED), held, parked, DATED)
     if phase is None:
         return
     on = days(rows["dm_date"])

@@ -20,8 +20,10 @@ from tpcdi.dataflow.facts import (
     Flags,
     Numbers,
     account_at,
+    dated,
     days,
     hundredths,
+    in_calendar,
     security_at,
     times,
 )
@@ -90,8 +92,10 @@ def settle(
     phase = current(tx)
     ready = has(tx, phase, *READY)
     first = held_trades.admit(tx, formed(tx, rows, FORMS), when=ready)
-    told = held_events.admit(tx, formed(tx, events, {"th_dts": TIME}), when=ready)
-    then = held_changes.admit(tx, formed(tx, changes, {"cdc_flag": CHANGE, **FORMS}), when=ready)
+    of_events = dated(tx, {"th_dts": TIME}, "th_dts")
+    told = held_events.admit(tx, formed(tx, events, of_events), when=ready)
+    of_changes = dated(tx, {"cdc_flag": CHANGE, **FORMS}, "t_dts")
+    then = held_changes.admit(tx, formed(tx, changes, of_changes), when=ready)
     if phase is None or not ready:
         return
     desk = Desk(tx, phase)
@@ -159,8 +163,9 @@ class Desk:
         status = _named(rows["t_st_id"], self._statuses)
         type_ = _named(rows["t_tt_id"], self._types)
         is_known = pc.and_(is_known, pc.and_(status.is_valid(), type_.is_valid()))
-        is_entered = joined.is_whole & is_known.to_numpy()
         is_open = ~pc.is_in(rows["t_st_id"], pa.array(CLOSING)).to_numpy()
+        is_dated = in_calendar(self._tx, created.day) & in_calendar(self._tx, last.day)
+        is_entered = joined.is_whole & is_known.to_numpy() & is_dated
         given = table(
             "dimtrade",
             tradeid=rows["t_id"],
@@ -203,9 +208,11 @@ class Desk:
         }
         images: dict[int, Image] = {}
         unknown = []
-        for row in rows:
+        dates = np.array([day(row["t_dts"]) for row in rows], np.int64)
+        for row, is_dated in zip(rows, in_calendar(self._tx, dates), strict=True):
             id_ = row["t_id"]
-            if row["t_st_id"] not in self._statuses or row["t_tt_id"] not in self._types:
+            is_named = row["t_st_id"] in self._statuses and row["t_tt_id"] in self._types
+            if not (is_named and is_dated):
                 unknown.append(row)
                 continue
             if row["cdc_flag"] == "I" and id_ in placed:

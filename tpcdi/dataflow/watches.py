@@ -37,7 +37,8 @@ watch_numbers = flow.table("watch_numbers", "only INTEGER PRIMARY KEY, last INTE
 held, parked = Held(watches), Held(watches, "parked_watches")
 
 PLACED, CANCELLED = "ACTV", "CNCL"
-FORMS = {"w_c_id": ID, "w_dts": TIME, "w_action": one_of(PLACED, CANCELLED)}
+DATED = "w_dts"
+FORMS = {"w_c_id": ID, DATED: TIME, "w_action": one_of(PLACED, CANCELLED)}
 OPEN = """\
 WITH RECURSIVE oldest (customer, symbol, times, watchid) AS (
     SELECT value ->> 0, value ->> 1, (value ->> 2) + 1, 0 FROM json_each(?)
@@ -62,7 +63,7 @@ many are open.
 )
 def watch(tx: Transaction, _listed: Batch, _enrolled: Batch, first: Batch, then: Batch) -> None:
     """Open and close watches."""
-    phase, rows = due(tx, joined(tx, first, then, FORMS), held, parked)
+    phase, rows = due(tx, joined(tx, first, then, FORMS, DATED), held, parked, DATED)
     if phase is not None:
         Watches(tx, phase, rows).enter()
 
