@@ -49,6 +49,8 @@ LATER = 4
 """So many batches after a source is told of, at most, a part is killed."""
 PATIENCE_S = 600.0
 AGAIN_S = 1.0
+OFTEN_S = 0.1
+"""So often the reader looks: all the time, it would take the processor from what it looks at."""
 LIMIT_S = 500.0
 """How long a start may take: a busy machine takes its time for 22 streams."""
 
@@ -129,7 +131,7 @@ class Reader:
         while not self._over.is_set():
             try:
                 with parts.warehouse() as warehouse:
-                    while not self._over.is_set():
+                    while not self._over.wait(OFTEN_S):
                         self.read(warehouse)
             except (psycopg.Error, HeadraceError):  # it was killed, or has no tables yet
                 self._over.wait(AGAIN_S)
