@@ -27,7 +27,7 @@ from headrace.errors import NotRunning
 from headrace.local.home import Home
 from ingest import topics
 
-START_S = 90
+START_S = 300
 """How long an engine may take on a busy machine."""
 
 
@@ -109,7 +109,7 @@ class Board:
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(30)
+                process.wait(START_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
