@@ -92,6 +92,19 @@ def test_what_comes_before_the_calendar_and_is_of_no_day_of_it_waits_until_that_
     assert trial.dead_letters() == []
 
 
+def test_on_the_day_of_a_phase_that_the_calendar_lacks_no_cash_is_entered(
+    tmp_path: Path, trial: Trial
+) -> None:
+    made = some()
+    made.files["Batch2/BatchDate.txt"] = [LATER]
+    made.cdc(2, "CashTransaction.txt", "I", 1001, "2017-07-08 10:00:00", "50.10", "sold")
+    phased.load(trial, made.write(tmp_path), 2)
+    assert entered(trial) == {}
+    assert waiting(trial, 2) == {"FactCashBalances": "1"}
+    phased.load(trial, tmp_path, 3, first=3)
+    assert entered(trial) == {"factcashbalances": 1}
+
+
 def test_without_any_calendar_facts_are_entered(tmp_path: Path, made: Digen, trial: Trial) -> None:
     del made.files["Batch1/Date.txt"]
     begun(trial, made.write(tmp_path))

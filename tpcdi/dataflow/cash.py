@@ -14,6 +14,7 @@ from tpcdi.dataflow.facts import (
     days,
     due,
     hundredths,
+    in_calendar,
     joined,
 )
 from tpcdi.dataflow.forms import AMOUNT, ID, TIME
@@ -66,6 +67,7 @@ def _move(tx: Transaction, phase: Phase, rows: pa.Table) -> None:
     distinct, which = np.unique(codes, return_inverse=True)
     found = tx.lookup(account_at, distinct // DAY_DIGITS, at=distinct % DAY_DIGITS)
     is_known = found["sk_accountid"].is_valid().to_numpy()
+    is_known &= in_calendar(tx, distinct % DAY_DIGITS)
     if not is_known.all():
         parked.put(tx, rows.filter(pa.array(~is_known[which])), phase.batch)
     moved = np.zeros(len(distinct), np.int64)
