@@ -140,6 +140,11 @@ def _measured(found: Measured) -> list[Metric]:
             "The last interval or punctuation that is closed.",
             _by_flow(figures["epochs"]),
         ),
+        _gauge(
+            "parked_rows",
+            "Rows that wait in tables that park.",
+            [(_table(name), count) for name, count in figures["parked"].items()],
+        ),
         *_lookups(figures["lookups"]),
         _histogram(
             "procedure_seconds",
@@ -164,10 +169,7 @@ LOOKUPS = (
 
 
 def _lookups(found: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
-    labelled = []
-    for full_name, figures in found.items():
-        dataflow, _, name = full_name.partition(".")
-        labelled.append(({"dataflow": dataflow, "lookup": name}, figures))
+    labelled = [(_lookup(name), figures) for name, figures in found.items()]
     for kind, key, name, text in LOOKUPS:
         yield _plain(kind, name, text, [(labels, figures[key]) for labels, figures in labelled])
 
@@ -213,9 +215,12 @@ def _by_unit(found: Mapping[str, float]) -> list[tuple[Labels, float]]:
     return [(_unit(name), value) for name, value in found.items()]
 
 
-def _unit(name: str) -> Labels:
-    dataflow, _, unit = name.partition(".")
-    return {"dataflow": dataflow, "procedure": unit}
+def _labels(kind: str, full_name: str) -> Labels:
+    dataflow, _, name = full_name.partition(".")
+    return {"dataflow": dataflow, kind: name}
+
+
+_unit, _table, _lookup = (partial(_labels, kind) for kind in ("procedure", "table", "lookup"))
 
 
 def _number(value: float) -> str:

@@ -3,15 +3,16 @@
 import inspect
 import re
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 from etl_procs.columns import Column, Columns, Type, check_bare, check_name
-from etl_procs.model import Lookup, Stream, Window
+from etl_procs.model import Lookup, Procedure, Stream, Window
 from etl_procs.rules import ByInterval, Rule
 from headrace.errors import DefinitionError
 
 PARTITIONS_MAX = 64
+DEFERRED = re.compile(r"\bINITIALLY\s+DEFERRED\b", re.IGNORECASE)
 AGGREGATE = re.compile(r"\s*(?:count\(\s*\*\s*\)|sum\(\s*(?P<column>[a-z_0-9]+)\s*\))\s*")
 
 
@@ -92,6 +93,16 @@ def check_event_time(of: str, name: str, columns: Columns) -> None:
             f"{of}: the event time {name} is {column.type.value}"
             + ("" if column.required else ", and may be NULL"),
             hint=f"Declare it {name} INTEGER NOT NULL: milliseconds since 1970, for example.",
+        )
+
+
+def check_constraints(of: str, columns: Columns) -> None:
+    """Refuse a table whose constraints would fail where nobody could be blamed."""
+    if DEFERRED.search(columns.sql):
+        raise DefinitionError(
+            f"{of} has a constraint that is INITIALLY DEFERRED: it would fail at the commit of "
+            "a whole group, and none of its batches could be told from the others",
+            hint="Let it be checked with each statement, as it is without these words.",
         )
 
 
@@ -194,6 +205,30 @@ def _is_unique(sql: str, by: tuple[str, ...]) -> bool:
     return keys == [tuple(by)] or any(
         unique and index == wanted for (_, unique), index in found.items()
     )
+
+
+def nested(
+    dataflow: str,
+    bodies: Iterable[Callable[..., Any]],
+    procedures: Mapping[str, Procedure],
+    nests: Iterable[tuple[str, ...]],
+) -> tuple[str, ...]:
+    """Give the names of procedures that are to be one group."""
+    names: list[str] = []
+    for body in bodies:
+        name = getattr(body, "__name__", repr(body))
+        if name not in procedures or procedures[name].body is not body:
+            raise DefinitionError(
+                f"dataflow {dataflow} nests {name}, which is none of its procedures",
+                hint="Nest the functions that @procedure decorates.",
+            )
+        if any(name in nest for nest in nests) or name in names:
+            raise DefinitionError(
+                f"procedure {dataflow}.{name} is nested twice",
+                hint="A procedure belongs to one group.",
+            )
+        names.append(name)
+    return tuple(names)
 
 
 def summed(of: str, value: str, window: Window) -> str:

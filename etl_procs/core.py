@@ -21,6 +21,7 @@ from etl_procs.group import Group, TakenDown
 from etl_procs.intake import Intake
 from etl_procs.metrics import Metrics
 from etl_procs.model import Stream
+from etl_procs.parking import Parking
 from etl_procs.store import GuardedStore, Write, translated
 from headrace.clock import Clock
 from headrace.config import Core as Settings
@@ -62,6 +63,7 @@ class Core:
         self._flows: dict[str, Flow] = {}
         self._fence = 0
         self._letters_size = self._staged_size = 0
+        self._parking = Parking(path, clock)
         self.metrics = Metrics(lookups=self._store.lookups.figures)
 
     def prepare(
@@ -221,6 +223,10 @@ class Core:
         finally:
             self._lock.release()
         return found
+
+    def count_parked(self) -> None:
+        """Count the rows that are parked, for the metrics; nobody waits for it."""
+        self.metrics.parked = self._parking.count(p.dataflow for p in list(self._plans.values()))
 
     def close(self) -> None:
         """Close the file; what was committed stays."""

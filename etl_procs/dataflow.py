@@ -1,6 +1,5 @@
 """The dataflow: what a user declares, checked as it is declared; the message names the fix."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
@@ -8,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 from etl_procs import graph
 from etl_procs.checks import (
     check_body,
+    check_constraints,
     check_corrections,
     check_event_time,
     check_flow,
@@ -16,6 +16,7 @@ from etl_procs.checks import (
     check_outlet,
     check_window,
     column_of,
+    nested,
     summed,
     things,
 )
@@ -50,7 +51,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 Some: TypeAlias = T | Sequence[T]
 
-DEFERRED = re.compile(r"\bINITIALLY\s+DEFERRED\b", re.IGNORECASE)
 DEFAULT_WIRE = Wire()
 
 
@@ -122,19 +122,24 @@ class Dataflow:
         self.streams[name] = made
         return made
 
-    def table(self, name: str, columns: str, rows: Iterable[Sequence[Value]] = ()) -> Table:
-        """Declare a table of the core, and the rows that it has when it is first made."""
+    def table(
+        self,
+        name: str,
+        columns: str,
+        rows: Iterable[Sequence[Value]] = (),
+        *,
+        parks: bool = False,
+    ) -> Table:
+        """Declare a table of the core, and the rows that it has when it is first made.
+
+        One that `parks` holds rows that wait, such as for a key: how many is measured.
+        """
         of = self._new("table", name, self.tables, self.windows, self.aggregates)
         parsed = parse_table(columns, of)
-        if DEFERRED.search(columns):
-            raise DefinitionError(
-                f"{of} has a constraint that is INITIALLY DEFERRED: it would fail at the commit of "
-                "a whole group, and none of its batches could be told from the others",
-                hint="Let it be checked with each statement, as it is without these words.",
-            )
+        check_constraints(of, parsed)
         first = tuple(tuple(row) for row in rows)
         check_rows(first, parsed, of)
-        made = Table(name, parsed, first)
+        made = Table(name, parsed, first, parks)
         self.tables[name] = made
         return made
 
@@ -308,21 +313,8 @@ class Dataflow:
 
     def nest(self, *bodies: Callable[..., Any]) -> None:
         """Make one group of procedures: they commit as one, and nobody comes in between."""
-        names = []
-        for body in bodies:
-            name = getattr(body, "__name__", repr(body))
-            if name not in self.procedures or self.procedures[name].body is not body:
-                raise DefinitionError(
-                    f"dataflow {self.name} nests {name}, which is none of its procedures",
-                    hint="Nest the functions that @procedure decorates.",
-                )
-            if any(name in nest for nest in self.nests) or name in names:
-                raise DefinitionError(
-                    f"procedure {self.name}.{name} is nested twice",
-                    hint="A procedure belongs to one group.",
-                )
-            names.append(name)
-        self.nests.append(tuple(names))
+        names = nested(self.name, bodies, self.procedures, self.nests)
+        self.nests.append(names)
 
     def migration(self, table: Table, *, was: str) -> Callable[[F], F]:
         """Declare how a table's rows come over from the columns it had: body(tx).

@@ -77,7 +77,8 @@ class Metrics:
     """Groups, by the power of two that their number of batches reaches."""
     epochs: dict[str, int] = field(default_factory=dict)
     """The watermark: the last interval or punctuation that a dataflow has closed."""
-
+    parked: dict[str, int] = field(default_factory=dict)
+    """Rows in tables that park, by dataflow.table."""
     lookups: dict[str, LookupFigures] = field(default_factory=dict)
     """What became of lookups, by dataflow.lookup."""
 
@@ -101,5 +102,6 @@ class Metrics:
             "groups": self.groups.as_dict(),
             "group_sizes": {str(size): n for size, n in sorted(self.group_sizes.items())},
             "epochs": dict(self.epochs),
+            "parked": self.parked,
             "lookups": {name: asdict(figures) for name, figures in list(self.lookups.items())},
         }

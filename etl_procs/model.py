@@ -58,6 +58,8 @@ class Table:
     name: str
     columns: Columns
     rows: tuple[tuple[Value, ...], ...] = ()
+    parks: bool = False
+    """Whether its rows wait for something: they are counted, so that nobody forgets them."""
 
 
 @dataclass(frozen=True, slots=True)

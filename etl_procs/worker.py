@@ -210,6 +210,7 @@ def _hear(connection: Connection, inbox: "SimpleQueue[Any]") -> None:
 def _measure(core: Core, scribe: Scribe) -> None:
     """Write the figures, once a second."""
     while True:
+        core.count_parked()
         scribe.write(core.metrics, core.queues())
         time.sleep(LOOK_EVERY_S)
 

@@ -22,6 +22,8 @@ from etl_procs import measured
 from etl_procs.core import core_path
 from etl_procs.measured import Measured, Scribe
 from etl_procs.metrics import BOUNDS, LookupFigures, Metrics
+from etl_procs.parking import REST, Parking
+from etl_procs.store import connected
 from headrace.cli import figures, main
 from headrace.clock import SystemClock
 from headrace.local import lock
@@ -59,6 +61,7 @@ def engine(made: Till) -> Iterator[Scribe]:
 
 
 def write(made: Till, scribe: Scribe) -> None:
+    made.core.count_parked()
     scribe.write(made.core.metrics, made.core.queues())
 
 
@@ -186,6 +189,7 @@ def test_prometheus_is_told_all_that_is_measured(made: Till, engine: Scribe) -> 
     assert found["waiting_tuples", 'dataflow="till",stream="returned"'] == 0
     assert found["repeats_total", 'dataflow="till",stream="sold"'] == 0
     assert found["commits_total", ""] == found["group_seconds_count", ""] == 3
+    assert found["parked_rows", 'dataflow="till",table="owed"'] == 1
     assert found["watermark", 'dataflow="till"'] == made.core.metrics.epochs["till"]
 
 
@@ -265,13 +269,53 @@ def test_the_status_shows_each_dataflow(
     main(["status", "--home", str(made.home)])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     row = next(line for line in lines if line[:1] == ["till"])
-    assert row == ["till", "3", "0.0", "3", "1", "0", "2", "0.0", "s", *row[9:10], "75.0%", "3"]
+    assert row == [
+        "till",
+        "3",
+        "0.0",
+        "3",
+        "1",
+        "0",
+        "2",
+        "0.0",
+        "s",
+        *row[9:10],
+        "75.0%",
+        "1",
+        "3",
+    ]
     assert any("commits/s" in line for line in lines)
     seen = status(made, capsys)
     assert seen["living"] is True
     assert seen["dataflows"]["till"]["aborts"] == 3
     assert seen["figures"]["units"]["till.settle"]["count"] == 3
     assert seen["figures"]["group_sizes"]
+
+
+def test_parked_rows_are_counted_as_seldom_as_it_takes_long(
+    made: Till, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, owing = HeldClock(), "INSERT INTO owed VALUES ('tea')"
+    parking = Parking(made.path, clock)
+    took = iter([0.0, 2.0])
+
+    def slowly(path: Path) -> Any:
+        clock.advance(next(took))
+        return connected(path)
+
+    monkeypatch.setattr("etl_procs.parking.connected", slowly)
+
+    def counts() -> list[int]:
+        with connected(made.path) as connection:
+            connection.execute(owing)
+        return list(parking.count([till.flow]).values())
+
+    assert counts() == [2]
+    assert counts() == [3], "the first took no time"
+    assert counts() == [3], "the second took long"
+    clock.advance(2.0 * REST)
+    monkeypatch.undo()
+    assert counts() == [5]
 
 
 def test_a_folder_without_a_core_has_no_figures(

@@ -21,10 +21,11 @@ flow = Dataflow("till")
 sold = flow.stream("sold", "item TEXT NOT NULL, cents INTEGER", batches=by_punctuation())
 returned = flow.stream("returned", "item TEXT NOT NULL, cents INTEGER", batches=by_punctuation())
 till = flow.table("till", "cents INTEGER NOT NULL, jammed INTEGER NOT NULL", rows=[(0, 0)])
+owed = flow.table("owed", "item TEXT NOT NULL", parks=True)
 settled = flow.outlet("settled", "batch INTEGER NOT NULL, cents INTEGER NOT NULL")
 
 
-@flow.procedure(takes=[sold, returned], writes=[till], gives=[settled])
+@flow.procedure(takes=[sold, returned], writes=[till, owed], gives=[settled])
 def settle(tx: Transaction, sales: Batch, returns: Batch) -> None:
     (state,) = tx.query("SELECT jammed FROM till")
     if state["jammed"]:
@@ -36,6 +37,7 @@ def settle(tx: Transaction, sales: Batch, returns: Batch) -> None:
                 cents += sign * row["cents"]
             else:
                 tx.reject(row, "no price")
+                tx.execute("INSERT INTO owed VALUES (?)", [row["item"]])
     tx.execute("UPDATE till SET cents = cents + ?", [cents])
     tx.emit(settled, [{"batch": tx.batch, "cents": cents}])
 

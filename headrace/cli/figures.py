@@ -30,6 +30,7 @@ COLUMNS = (
     ("oldest", "oldest_s", "{:.1f} s"),
     ("watermark", "watermark", "{}"),
     ("index hits", "lookup_hits", "{:.1%}"),
+    ("parked", "parked_rows", "{:,}"),
     ("dead letters", "dead_letters", "{:,}"),
 )
 """The table for people: its head, the field of FlowView, and how that is written."""
@@ -50,6 +51,8 @@ class FlowView:
     watermark: int | None = None
     lookup_hits: float | None = None
     """The share of keys looked up that an index answered; None before the first."""
+    parked_rows: int | None = None
+    """Rows in its tables that park."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,7 @@ def _measures(name: str, figures: Mapping[str, Any]) -> dict[str, Any]:
         "lookup_hits": _share(
             of for lookup, of in figures["lookups"].items() if lookup.partition(".")[0] == name
         ),
+        "parked_rows": _of(name, figures["parked"]),
     }
 
 

@@ -81,6 +81,7 @@ class Held:
             self._name,
             "number INTEGER PRIMARY KEY, since INTEGER NOT NULL, "
             f"{stream.columns.sql}, UNIQUE (since, number)",
+            parks=True,
         )
         self._insert = f"INSERT INTO {self._name} (since, {names}) VALUES (?{', ?' * count})"
         self._select = f"SELECT {names} FROM {self._name} WHERE since < ? ORDER BY since, number"
