@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.harness import Figures, Result, Setup, folder
-from etl_procs import Batch, Dataflow, Lookup, Transaction, by_count, lookups
+from etl_procs import Batch, Dataflow, Lookup, Transaction, by_count, owned
 from etl_procs.core import Core
 from headrace import config
 from headrace.clock import SystemClock
@@ -199,12 +199,12 @@ def _ratios(ours: list[float], others: list[float]) -> list[float]:
 
 def _warm(bank: Bank, size: int, batch: int) -> float:
     """Let the index be built with the first batch, and tell how long that took."""
-    asked = _asked(np.random.default_rng(SEED), size, max(batch, lookups.FEW + 1), 1)
-    usual, lookups.ROWS_PER_KEY = lookups.ROWS_PER_KEY, size
+    asked = _asked(np.random.default_rng(SEED), size, max(batch, owned.FEW + 1), 1)
+    usual, owned.ROWS_PER_KEY = owned.ROWS_PER_KEY, size
     try:
         (took,) = bank.run(bank.ours, asked)
     finally:
-        lookups.ROWS_PER_KEY = usual
+        owned.ROWS_PER_KEY = usual
     assert bank.core.metrics.lookups["bank.account_at"].entries == size
     return took
 

@@ -1,33 +1,27 @@
 """The index: what one lookup is answered from, as of a committed state of its table.
 
-It is a stack of versions, the newest on top: a key is answered by the first that knows it. All of
-them were read from what is committed, so nothing that is rolled back is ever in it. What has
-changed since, committed or not, is read from the log of changes with each question, and those keys
-are asked of SQL. When they become many, what is committed of them is put on top.
+Its versions were read from what is committed, so nothing that is rolled back is ever in it. What
+has changed since, committed or not, is read from the log of changes with each question, and those
+keys are asked of SQL. When they become many, what is committed of them is put on top.
 """
 
 import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from etl_procs.changes import Changes, Key, Mark
-from etl_procs.versions import DOUBTFUL, ELSEWHERE, NOTHING, Asked, Codes, Layout, Places, Versions
+from etl_procs.kept import TooLarge
+from etl_procs.stack import Stack
+from etl_procs.versions import Layout, Versions
 
 ADVANCE_AT = 256
 """Changes that are taken in at once: to read one from the log costs 0.4 us with each question, to
 take one in 8 us once."""
-RATIO = 8
-"""How much smaller than the one below it the top of the stack stays: it is merged otherwise."""
 REBUILT_FROM = 4
 """If more than one of so many rows has changed, all are read anew."""
 ROWS_AT_ONCE = 50_000
-
-
-class TooLarge(Exception):
-    """There is not so much memory for it."""
 
 
 class Index:
@@ -37,7 +31,7 @@ class Index:
         self._layout = layout
         self._changes = changes
         self._mark = mark
-        self.stack = [base]
+        self.stack = Stack(layout, base)
 
     @classmethod
     def build(
@@ -59,21 +53,11 @@ class Index:
                 raise TooLarge
         return cls(layout, changes, mark, Versions.of(layout, pa.concat_tables(tables)))
 
-    @property
-    def entries(self) -> int:
-        """Count the versions that it holds."""
-        return sum(map(len, self.stack))
-
-    @property
-    def nbytes(self) -> int:
-        """Tell how much memory it takes."""
-        return sum(versions.nbytes for versions in self.stack)
-
     def changed(self, connection: sqlite3.Connection) -> list[Key] | None:
         """Name the keys that have changed since what it holds; None if they are too many, or it
         cannot be told: then it must be built anew.
         """
-        most = ADVANCE_AT + len(self.stack[0]) // REBUILT_FROM
+        most = ADVANCE_AT + len(self.stack.base) // REBUILT_FROM
         return self._changes.since(connection, self._mark, most)
 
     def advance(self, committed: sqlite3.Connection) -> bool:
@@ -84,7 +68,7 @@ class Index:
         if mark != self._mark:
             known = dict.fromkeys(key for key in keys if None not in key)
             if known:
-                self._put_on_top(self._read(committed, known))
+                self.stack.put_on_top(self._read(committed, known))
             self._mark = mark
         return True
 
@@ -101,44 +85,6 @@ class Index:
             if not found:
                 gone.append(layout.gone(key))
         return Versions.of(layout, layout.table(rows + gone))
-
-    def _put_on_top(self, newer: Versions) -> None:
-        stack = [*self.stack, newer]
-        while len(stack) > 1 and len(stack[-1]) * RATIO > len(stack[-2]):
-            newest = stack.pop()
-            stack[-1] = stack[-1].with_newer(newest)
-        self.stack = stack
-
-    def find(self, asked: Asked, changed: Codes) -> tuple[pa.Table, Places]:
-        """Give the rows that answer, and for each key the place of its own among them, or NOTHING,
-        or DOUBTFUL.
-        """
-        places = np.full(len(asked.codes), NOTHING)
-        left = np.arange(len(places))
-        if len(changed):
-            at = np.minimum(np.searchsorted(changed, asked.codes), len(changed) - 1)
-            doubtful = changed[at] == asked.codes
-            places[doubtful] = DOUBTFUL
-            left = np.flatnonzero(~doubtful)
-        pieces, count = [self._rows([column.slice(0, 0) for column in self.stack[0].given])], 0
-        for versions in reversed(self.stack):
-            found = versions.find(asked if len(left) == len(places) else asked.take(left))
-            is_here = found >= 0
-            here = found[is_here]
-            if len(here):
-                pieces.append(
-                    self._rows([column.take(pa.array(here)) for column in versions.given])
-                )
-            places[left] = np.where(found == ELSEWHERE, NOTHING, found)
-            places[left[is_here]] = np.arange(count, count + len(here))
-            count += len(here)
-            left = left[found == ELSEWHERE]
-            if not len(left):
-                break
-        return pa.concat_tables(pieces), places
-
-    def _rows(self, columns: list[pa.Array]) -> pa.Table:
-        return pa.Table.from_arrays(columns, names=self._layout.given.names)
 
 
 def _select(layout: Layout) -> str:

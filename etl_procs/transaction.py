@@ -10,8 +10,8 @@ from etl_procs.access import Parameters, Rights
 from etl_procs.batch import Row
 from etl_procs.errors import Aborted, AccessDenied, CoreError
 from etl_procs.fitting import Rows
-from etl_procs.lookups import Values
 from etl_procs.model import Given, Lookup, Outlet
+from etl_procs.questions import Values
 
 if TYPE_CHECKING:
     from etl_procs.execution import Execution

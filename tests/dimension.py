@@ -168,7 +168,7 @@ class Dimension:
         """Let the engine's index go."""
         lookups = self.core._store.lookups
         for kept in lookups._kept.values():
-            lookups._drop(kept)
+            kept.drop()
 
     def close(self) -> None:
         self.core.close()

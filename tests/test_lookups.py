@@ -14,7 +14,7 @@ from dimension import SHAPES, Dimension, busy, dataflow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from etl_procs import Dataflow, Transaction, Trial, by_count, changes, index, lookups, versions
+from etl_procs import Dataflow, Transaction, Trial, by_count, changes, index, owned, stack, versions
 from etl_procs.batch import Batch
 from etl_procs.errors import AccessDenied, CoreError, DefinitionChanged
 from etl_procs.metrics import LookupFigures
@@ -57,10 +57,10 @@ EVENTS = st.one_of(
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all that happens to large dimensions happen to small ones."""
-    monkeypatch.setattr(lookups, "FEW", 0)
-    monkeypatch.setattr(lookups, "ROWS_PER_KEY", 100)
-    monkeypatch.setattr(lookups, "ADVANCE_AT", 2)
-    monkeypatch.setattr(index, "RATIO", 2)
+    monkeypatch.setattr(owned, "FEW", 0)
+    monkeypatch.setattr(owned, "ROWS_PER_KEY", 100)
+    monkeypatch.setattr(owned, "ADVANCE_AT", 2)
+    monkeypatch.setattr(stack, "RATIO", 2)
     monkeypatch.setattr(index, "ROWS_AT_ONCE", 3)
     monkeypatch.setattr(index, "REBUILT_FROM", 1)
 
@@ -153,8 +153,8 @@ def test_an_index_is_built_when_sql_was_asked_so_much_that_it_pays(usual: Dimens
 
 
 def test_few_keys_are_asked_of_sql_and_count_for_no_index(usual: Dimension) -> None:
-    usual.run([rows(0, 10)], *[[all_of(*range(lookups.FEW))]] * 20)
-    assert figures(usual) == LookupFigures(misses=20 * lookups.FEW)
+    usual.run([rows(0, 10)], *[[all_of(*range(owned.FEW))]] * 20)
+    assert figures(usual) == LookupFigures(misses=20 * owned.FEW)
 
 
 def test_what_has_changed_is_asked_of_sql_until_it_is_taken_in(usual: Dimension) -> None:
