@@ -159,19 +159,23 @@ def _measured(found: Measured) -> list[Metric]:
 
 
 LOOKUPS = (
-    ("counter", "hits", "lookup_hits_total", "Keys that an index answered."),
-    ("counter", "misses", "lookup_misses_total", "Keys that SQL answered."),
-    ("counter", "builds", "lookup_builds_total", "Indexes read from their tables."),
-    ("gauge", "entries", "lookup_entries", "Versions in an index."),
-    ("gauge", "bytes", "lookup_bytes", "Memory that an index takes."),
+    ("counter", "hits", "lookup_hits_total", "Keys that an index answered, or a copy."),
+    ("counter", "misses", "lookup_misses_total", "Keys that SQL answered, or a warehouse."),
+    ("counter", "builds", "lookup_builds_total", "Indexes and copies read from their tables."),
+    ("gauge", "entries", "lookup_entries", "Versions in an index, or a copy."),
+    ("gauge", "bytes", "lookup_bytes", "Memory that it takes."),
     ("gauge", "behind", "lookup_behind", "Changes that an index did not have when asked last."),
+    ("gauge", "age_s", "lookup_age_seconds", "How old the copy was that answered last."),
+    ("counter", "waits", "lookup_waits_total", "Questions that a warehouse did not answer."),
 )
 
 
-def _lookups(found: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+def _lookups(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     labelled = [(_lookup(name), figures) for name, figures in found.items()]
     for kind, key, name, text in LOOKUPS:
         yield _plain(kind, name, text, [(labels, figures[key]) for labels, figures in labelled])
+    how = [({**labels, "strategy": figures["strategy"]}, 1.0) for labels, figures in labelled]
+    yield _gauge("lookup_strategy", "By which it is answered now: 1.", how)
 
 
 def _plain(kind: str, name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Metric:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from etl_procs.asking import Connects
 from etl_procs.calls import Caller, Result
 from etl_procs.core import core_path
 from etl_procs.dataflow import Dataflow
@@ -25,11 +26,13 @@ class Callers:
         dataflows: Mapping[str, Dataflow],
         settings: Settings,
         crash: CrashPoints,
+        warehouses: Connects | None = None,
     ) -> None:
         self._home = home
         self._dataflows = dataflows
         self._settings = settings
         self._crash = crash
+        self._warehouses = warehouses
         self._opening = threading.Lock()
         self._opened: dict[int, Caller] = {}
         self._closing = ExitStack()
@@ -58,7 +61,13 @@ class Callers:
         with self._opening:
             if partition not in self._opened:
                 path = core_path(self._home, partition)
-                caller = Caller(path, self._dataflows, self._settings, self._crash)
+                caller = Caller(
+                    path,
+                    self._dataflows,
+                    self._settings,
+                    self._crash,
+                    warehouses=self._warehouses,
+                )
                 self._closing.callback(caller.close)
                 self._opened[partition] = caller
             return self._opened[partition]

@@ -13,6 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from etl_procs.asking import Connects
 from etl_procs.batch import tuples_of
 from etl_procs.columns import Columns
 from etl_procs.dataflow import Dataflow
@@ -53,11 +54,12 @@ class Caller:
         settings: Settings,
         crash: CrashPoints,
         clock: Clock = CLOCK,
+        warehouses: Connects | None = None,
     ) -> None:
         Reader(path).check()
         # Kafka has no copy of a call: it is on disk, and so is what it saw, before it is answered.
         strong = replace(settings, durability="strong")
-        self._store = GuardedStore(path, strong, crash, clock)
+        self._store = GuardedStore(path, strong, crash, clock, warehouses)
         self._kept_max = settings.calls_kept_max
         self._statement_ms_max = settings.statement_ms_max
         self._clock = clock

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from etl_procs.columns import Type
 from etl_procs.errors import DefinitionChanged
-from etl_procs.model import Lookup
+from etl_procs.model import Lookup, Table
 
 Key = tuple[Any, ...]
 
@@ -126,9 +126,10 @@ def drop(connection: sqlite3.Connection) -> None:
 
 
 def make(connection: sqlite3.Connection, lookups: Iterable[Lookup]) -> None:
-    """Write down what changes for these lookups."""
+    """Write down what changes for those of these lookups that are over the core's tables."""
     for lookup in lookups:
-        Changes(lookup).make(connection)
+        if isinstance(lookup.table, Table):
+            Changes(lookup).make(connection)
 
 
 def trim(connection: sqlite3.Connection) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 from etl_procs.columns import Column, Columns, Type, check_bare, check_name
-from etl_procs.model import Lookup, Procedure, Stream, Window
+from etl_procs.model import Foreign, Lookup, Procedure, Strategy, Stream, Table, Window
 from etl_procs.rules import ByInterval, Rule
+from etl_procs.wire import Format, Wire
 from headrace.errors import DefinitionError
 
 PARTITIONS_MAX = 64
@@ -106,6 +107,34 @@ def check_constraints(of: str, columns: Columns) -> None:
         )
 
 
+def written(of: str, wire: object, columns: Columns) -> Wire:
+    """Give how a stream's tuples are written in Kafka, or refuse it."""
+    (how,) = things(of, "is written as", [wire], Wire | Format)
+    if not isinstance(how, Wire):
+        how = Wire(how)
+    how.check(of, columns)
+    return how
+
+
+def check_interior(of: str, order: str, wire: Wire) -> None:
+    """Refuse what a stream that a procedure gives cannot have."""
+    if order or wire != Wire():
+        raise DefinitionError(
+            f"{of} has {'an order' if order else 'a wire'}, and no rule for its batches",
+            hint="Give it a rule if it comes from outside; what a procedure gives has neither.",
+        )
+
+
+def check_counted(of: str, keys: Iterable[str], columns: Columns) -> None:
+    """Refuse keys by which tuples of these columns could not be counted."""
+    for key in keys:
+        if not column_of(of, key, columns).required:
+            raise DefinitionError(
+                f"{of}: {key} may be NULL, and tuples are counted by it",
+                hint=f"Declare {key} NOT NULL in the window.",
+            )
+
+
 def check_window(of: str, columns: Columns) -> None:
     """Refuse columns that a window's own SQL could not name."""
     for name in columns.names:
@@ -150,6 +179,8 @@ def check_outlet(
 
 def check_lookup(of: str, lookup: Lookup) -> None:
     """Refuse a lookup that could find two rows, or could not tell a row from none."""
+    things(of, "is over", [lookup.table], Table | Foreign)
+    things(of, "is answered by", [lookup.strategy], Strategy)
     table, columns = lookup.table, lookup.table.columns
     by = (*lookup.key, *([lookup.at] if lookup.at else []))
     for name in by:
@@ -173,12 +204,49 @@ def check_lookup(of: str, lookup: Lookup) -> None:
             f"{of} gives the earliest version, and has none: a key has one row",
             hint="Name the column from whose value on a version is in force: at=...",
         )
+    _check_strategy(of, lookup)
     if not _is_unique(table.columns.sql, by):
         names = ", ".join(by)
         raise DefinitionError(
             f"{of} could find two rows: {table.name} is not UNIQUE ({names})",
             hint=f"Declare it in the table, in this order: UNIQUE ({names}); texts compare by "
             "their bytes, without COLLATE.",
+        )
+
+
+def check_foreign(of: str, foreign: Foreign) -> Foreign:
+    """Refuse a table of a warehouse that could not be named, or told to have changed."""
+    schema, dot, name = foreign.name.partition(".")
+    if not dot:
+        raise DefinitionError(
+            f"{of} names no schema", hint=f"Write it as SCHEMA.TABLE: public.{foreign.name}."
+        )
+    check_name(schema, of)
+    check_name(name, of)
+    if foreign.version:
+        column_of(of, foreign.version, foreign.columns)
+    return foreign
+
+
+def _check_strategy(of: str, lookup: Lookup) -> None:
+    """Refuse a strategy that its table cannot have, and a copy without an age."""
+    strategy, is_foreign = lookup.strategy, isinstance(lookup.table, Foreign)
+    if is_foreign is (strategy is Strategy.OWNED) and strategy is not Strategy.AUTO:
+        raise DefinitionError(
+            f"{of} is to be answered as {strategy.value}, and its table is "
+            f"{'a warehouse' if is_foreign else 'the core'}'s",
+            hint="A table of the core is owned; one of a warehouse, declared by flow.foreign, is "
+            "asked (warehouse) or copied (replica).",
+        )
+    copies = is_foreign and strategy is not Strategy.WAREHOUSE
+    if copies is not (lookup.max_age_s > 0):
+        raise DefinitionError(
+            f"{of} does not say how old a copy may be"
+            if copies
+            else f"{of} says how old a copy may be, and has none",
+            hint="Give it max_age_s=60, for example; or strategy=Strategy.WAREHOUSE."
+            if copies
+            else "Leave max_age_s away.",
         )
 
 

@@ -1,5 +1,6 @@
 """The core: one SQLite database, one writer at a time, and the dataflows that run on it."""
 
+import logging
 import os
 import sqlite3
 import threading
@@ -10,10 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from etl_procs import changes, confirmed, evolution, ledger, pending, sources, staging
+from etl_procs.asking import Connects
 from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
 from etl_procs.dead_letters import DeadLetters
-from etl_procs.errors import Passing, StagedFull
+from etl_procs.errors import Passing, StagedFull, Unanswered
 from etl_procs.execution import Plan, joined
 from etl_procs.fitting import Part
 from etl_procs.flow import Committed, Flow
@@ -28,7 +30,11 @@ from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
 
 QUEUES_WAIT_S = 0.5
+REST_S = 1.0
+"""How long a dataflow rests to which a warehouse has not answered."""
 MB = 2**20
+
+log = logging.getLogger(__name__)
 
 
 def core_path(home: Path, partition: int = 0) -> Path:
@@ -53,11 +59,12 @@ class Core:
         clock: Clock,
         crash: CrashPoints,
         partition: int = 0,
+        warehouses: Connects | None = None,
     ) -> None:
         self._partition = partition
         self._settings = settings
         self._clock = clock
-        self._store = GuardedStore(path, settings, crash, clock)
+        self._store = GuardedStore(path, settings, crash, clock, warehouses)
         self._lock = threading.RLock()
         self._plans: dict[str, Plan] = {}
         self._flows: dict[str, Flow] = {}
@@ -153,14 +160,34 @@ class Core:
             self._flows[dataflow].queue.append(Round(0, tuple(inputs)))
 
     def commit_next(self) -> Committed | None:
-        """Run one group of batches that are complete; the dataflows take turns."""
+        """Run one group of batches that are complete; the dataflows take turns.
+
+        One to which a warehouse does not answer keeps no others back: while they have something
+        to do, it rests.
+        """
+        unanswered: dict[str, Unanswered] = {}
         with self._lock:
+            now = self._clock.monotonic()
             for name, flow in list(self._flows.items()):
-                committed = self._commit_group(flow)
+                if now < flow.rests_until:
+                    continue
+                try:
+                    committed = self._commit_group(flow)
+                except Unanswered as error:
+                    unanswered[name] = error
+                    continue
                 if committed is not None:
                     self._flows[name] = self._flows.pop(name)
+                    self._let_rest(unanswered)
                     return committed
+        for first in unanswered.values():
+            raise first
         return None
+
+    def _let_rest(self, unanswered: Mapping[str, Unanswered]) -> None:
+        for name, error in unanswered.items():
+            log.warning("%s waits, and others go on: %s", name, error)
+            self._flows[name].rests_until = self._clock.monotonic() + REST_S
 
     def drain(self) -> list[Committed]:
         """Run all batches that are complete, group after group."""

@@ -9,8 +9,11 @@ from etl_procs.checks import (
     check_body,
     check_constraints,
     check_corrections,
+    check_counted,
     check_event_time,
     check_flow,
+    check_foreign,
+    check_interior,
     check_key,
     check_lookup,
     check_outlet,
@@ -19,6 +22,7 @@ from etl_procs.checks import (
     nested,
     summed,
     things,
+    written,
 )
 from etl_procs.columns import (
     OF_OUTLETS,
@@ -32,12 +36,14 @@ from etl_procs.columns import (
 from etl_procs.model import (
     Aggregate,
     Call,
+    Foreign,
     Given,
     Lookup,
     Outlet,
     Procedure,
     Routine,
     Step,
+    Strategy,
     Stream,
     Table,
     Trigger,
@@ -110,14 +116,9 @@ class Dataflow:
             check_key(of, key, parsed)
         if order:
             column_of(of, order, parsed)
-        (format_,) = things(of, "is written as", [wire], Wire | Format)
-        how = format_ if isinstance(format_, Wire) else Wire(format_)
-        how.check(of, parsed)
-        if batches is None and (order or how != DEFAULT_WIRE):
-            raise DefinitionError(
-                f"{of} has {'an order' if order else 'a wire'}, and no rule for its batches",
-                hint="Give it a rule if it comes from outside; what a procedure gives has neither.",
-            )
+        how = written(of, wire, parsed)
+        if batches is None:
+            check_interior(of, order, how)
         made = Stream(self.name, name, parsed, batches, key, order, how)
         self.streams[name] = made
         return made
@@ -143,6 +144,17 @@ class Dataflow:
         self.tables[name] = made
         return made
 
+    def foreign(
+        self, name: str, columns: str, *, warehouse: str = "default", version: str = ""
+    ) -> Foreign:
+        """Declare a table, or a view, SCHEMA.TABLE of a warehouse, for lookups.
+
+        `version` is a column that grows with each change, in the order of commits, where rows stay,
+        with key and moment: with it, only what has changed is copied again.
+        """
+        of = f"foreign table {name} of dataflow {self.name}"
+        return check_foreign(of, Foreign(name, parse_table(columns, of), warehouse, version))
+
     def window(self, name: str, columns: str, extent: Extent) -> Window:
         """Declare a window; the one procedure that gives it may read it, as a table of its name."""
         of = self._new("window", name, self.tables, self.windows, self.aggregates)
@@ -165,12 +177,7 @@ class Dataflow:
         of = self._new("aggregate", name, self.tables, self.windows, self.aggregates)
         self._own(of, "is over", [window], Window)
         keys = _names(by)
-        for key in keys:
-            if not column_of(of, key, window.columns).required:
-                raise DefinitionError(
-                    f"{of}: {key} may be NULL, and tuples are counted by it",
-                    hint=f"Declare {key} NOT NULL in the window.",
-                )
+        check_counted(of, keys, window.columns)
         parsed = tuple((check_name(n, of), summed(of, v, window)) for n, v in values.items())
         if not parsed:
             raise DefinitionError(f"{of} has no values", hint='Give one: votes="count(*)".')
@@ -181,21 +188,24 @@ class Dataflow:
     def lookup(
         self,
         name: str,
-        table: Table,
+        table: Table | Foreign,
         *,
         key: str | Sequence[str],
         at: str = "",
         gives: str | Sequence[str],
         or_earliest: bool = False,
+        strategy: Strategy = Strategy.AUTO,
+        max_age_s: float = 0.0,
     ) -> Lookup:
         """Declare a lookup: for each key the columns it `gives` of the row that is in force.
 
         That is the one with the greatest `at` that is not after the moment asked for;
-        `or_earliest`: before all of them, the earliest. Without `at`, a key has one row.
+        `or_earliest`: before all of them, the earliest. Without `at`, a key has one row. A table
+        that is a warehouse's is answered by a `strategy`; of a copy, `max_age_s` is the age.
         """
         of = self._new("lookup", name, self.lookups)
-        things(of, "is over", [table], Table)
-        made = Lookup(self.name, name, table, _names(key), at, _names(gives), or_earliest)
+        by, given = _names(key), _names(gives)
+        made = Lookup(self.name, name, table, by, at, given, or_earliest, strategy, max_age_s)
         check_lookup(of, made)
         self.lookups[name] = made
         return made

@@ -11,6 +11,7 @@ HeadraceError
 │       ├── OutOfRoom       a disk is full, or cannot be written
 │       ├── Locked          somebody keeps the core's write lock
 │       ├── LettersFull     the dead letters have reached their limit
+│       ├── Unanswered      a warehouse did not answer a lookup
 │       └── StagedFull      what waits for warehouses has reached its limit
 ├── Refused
 │   ├── BadCall             a call whose arguments or key do not fit
@@ -50,7 +51,7 @@ def is_of_the_machine(error: BaseException) -> bool:
     """Tell whether an error is no fault of the code that met it."""
     if isinstance(error, sqlite3.Error):
         return primary_code(error) in OF_THE_MACHINE
-    return isinstance(error, MemoryError)
+    return isinstance(error, MemoryError | Passing)
 
 
 def storable(text: str) -> str:
@@ -130,6 +131,10 @@ class StagedFull(Passing):
 
 class LettersFull(Passing):
     """The dead letters have reached their limit, and one more would be needed."""
+
+
+class Unanswered(Passing):
+    """A warehouse did not answer a lookup: it is away, or somebody has to mend something there."""
 
 
 class BadCall(Refused):

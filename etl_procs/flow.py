@@ -45,6 +45,8 @@ class Flow:
     """Groups that are still to run with savepoints, because something has failed of late."""
     apart: bool = False
     """Whether one of the failures has ended its transaction by itself."""
+    rests_until: float = 0.0
+    """Until then, others have their turn: a warehouse did not answer it. (Monotonic time.)"""
 
     @property
     def name(self) -> str:

@@ -4,17 +4,16 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from etl_procs.asking import Row, Warehouses
 from etl_procs.metrics import LookupFigures
 from etl_procs.questions import Question
 from etl_procs.stack import Stack
 from etl_procs.versions import DOUBTFUL, Codes, Layout
-
-Row = tuple[Any, ...]
+from headrace.clock import Clock
 
 
 class TooLarge(Exception):
@@ -32,6 +31,9 @@ class Means:
     excuse: Callable[[float], None]
     """Told how long something took that is not the fault of who asked."""
     bytes_max: int
+    clock: Clock
+    warehouses: Callable[[], Warehouses]
+    """Gives the connections by which tables of warehouses are asked."""
 
 
 class Kept(ABC):

@@ -10,11 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from etl_procs.abroad import Abroad
+from etl_procs.asking import Connects, Warehouses
+from etl_procs.errors import CoreError
 from etl_procs.kept import Kept, Means, TooLarge
 from etl_procs.metrics import LookupFigures
-from etl_procs.model import Lookup
+from etl_procs.model import Foreign, Lookup
 from etl_procs.owned import Owned
 from etl_procs.questions import Values, question
+from headrace.clock import Clock
 
 
 class Lookups:
@@ -25,9 +29,15 @@ class Lookups:
         connect: Callable[[], sqlite3.Connection],
         bytes_max: int,
         excuse: Callable[[float], None],
+        clock: Clock,
+        warehouses: Connects | None,
     ) -> None:
         self._connect = connect
-        self._means = Means(self._snapshot, self._make_room, excuse, bytes_max)
+        self._connects = warehouses
+        self._means = Means(
+            self._snapshot, self._make_room, excuse, bytes_max, clock, self._connected
+        )
+        self._asked: Warehouses | None = None
         self._committed: sqlite3.Connection | None = None
         self._kept: dict[str, Kept] = {}
         """The last one used at the end."""
@@ -46,9 +56,13 @@ class Lookups:
         self._kept.clear()
         if self._committed is not None:
             self._committed.close()
+        if self._asked is not None:
+            self._asked.close()
 
     def _new(self, lookup: Lookup) -> Kept:
         figures = self.figures.setdefault(lookup.full_name, LookupFigures())
+        if isinstance(lookup.table, Foreign):
+            return Abroad(lookup, lookup.table, figures, self._means)
         return Owned(lookup, figures, self._means)
 
     def _make_room(self, used: Kept) -> None:
@@ -61,6 +75,17 @@ class Lookups:
             if kept is used:
                 raise TooLarge
             kept.drop()
+
+    def _connected(self) -> Warehouses:
+        """Give the connections to the warehouses."""
+        if self._asked is None:
+            if self._connects is None:
+                raise CoreError(
+                    "a lookup is over a warehouse's table, and nobody says how it is reached",
+                    hint="In a trial: Trial(flow, warehouses=...).",
+                )
+            self._asked = self._connects()
+        return self._asked
 
     def _snapshot(self) -> sqlite3.Connection:
         """Give a connection that sees what is committed. (Nobody commits now: the lock is ours.)"""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from etl_procs.asking import Connects
 from etl_procs.flow import Committed
 from headrace import arrow
 from headrace.config import Config
@@ -30,6 +31,8 @@ class Start(NamedTuple):
     config: Config
     partition: int
     metrics: Path
+    warehouses: Connects | None = None
+    """How those are reached in whose tables is looked up."""
 
 
 class Agreed(NamedTuple):

@@ -40,17 +40,25 @@ class LookupFigures:
     """What became of the keys that one lookup was asked for."""
 
     hits: int = 0
-    """Keys that its index answered."""
+    """Keys that its index answered, or its copy."""
     misses: int = 0
-    """Keys that SQL answered: they had changed, were few, or there was no index."""
+    """Keys that SQL answered, or the warehouse: they had changed, were few, or nothing was kept."""
     builds: int = 0
-    """How often the index was read from the table."""
+    """How often the index, or the copy, was read from the table; of a copy, also what changed."""
     entries: int = 0
     """Versions in the index."""
     bytes: int = 0
     """Memory that it takes."""
     behind: int = 0
     """Changes that it did not have when it was asked last; SQL answered for their keys."""
+    strategy: str = "owned"
+    """By which it is answered now."""
+    why: str = ""
+    """Why, if that was chosen."""
+    age_s: float = 0.0
+    """How old the copy was that answered last."""
+    waits: int = 0
+    """Questions that the warehouse did not answer; they are asked again."""
 
 
 @dataclass(slots=True)

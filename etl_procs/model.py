@@ -5,6 +5,7 @@ Users make them through `Dataflow`, which checks them.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, ClassVar
 
 from etl_procs.columns import Columns
@@ -63,6 +64,19 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreign:
+    """A table, or a view, of a warehouse, which others write."""
+
+    name: str
+    """As SCHEMA.TABLE."""
+    columns: Columns
+    warehouse: str
+    version: str = ""
+    """A column that grows with each change, in the order of commits, where no row is deleted, nor
+    has another key or moment: so what has changed is found."""
+
+
+@dataclass(frozen=True, slots=True)
 class Window(_Named):
     """The recent part of what one procedure puts into it; nobody else sees it."""
 
@@ -98,22 +112,38 @@ class Outlet(_Named):
     """The columns of the indexes that the warehouse's table has beside its key."""
 
 
+class Strategy(Enum):
+    """Where a lookup finds its answers."""
+
+    OWNED = "owned"
+    """In a table of the core, and an index over it: always what SQL would say there."""
+    WAREHOUSE = "warehouse"
+    """In the warehouse, which is asked for the keys of each batch."""
+    REPLICA = "replica"
+    """In a copy of the warehouse's table, which is never older than was said."""
+    AUTO = "auto"
+    """Owned, if the table is the core's; otherwise asked or copied, whichever costs less."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lookup(_Named):
     """Rows of a table by their key, or by their key as of a moment: the version that was in force.
 
-    What it answers from is kept sorted in memory, and is always as true as the table.
+    What it answers from is kept sorted in memory, and is as true as its strategy says.
     """
 
     dataflow: str
     name: str
-    table: Table
+    table: Table | Foreign
     key: tuple[str, ...]
     at: str
     """The column from whose value on a version is in force; empty: a key has one row."""
     gives: tuple[str, ...]
     or_earliest: bool = False
     """Whether the earliest version answers for a moment that lies before it."""
+    strategy: Strategy = Strategy.AUTO
+    max_age_s: float = 0.0
+    """How old a copy may be that answers."""
 
 
 Given = Stream | Window | Outlet

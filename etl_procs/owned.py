@@ -12,9 +12,10 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from etl_procs.asking import Row
 from etl_procs.changes import Changes, Key
 from etl_procs.index import ADVANCE_AT, Index
-from etl_procs.kept import Kept, Means, Row, TooLarge
+from etl_procs.kept import Kept, Means, TooLarge
 from etl_procs.metrics import LookupFigures
 from etl_procs.model import Lookup
 from etl_procs.questions import Question

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from etl_procs import changes
 from etl_procs.access import Access
+from etl_procs.asking import Connects
 from etl_procs.door import Door
 from etl_procs.errors import CoreError, Locked, OutOfRoom, primary_code
 from etl_procs.lookups import Lookups
@@ -91,12 +92,19 @@ class GuardedStore(Store):
     and a statement ends when it is `overdue_at`, by the clock's monotonic time.
     """
 
-    def __init__(self, path: Path, settings: Settings, crash: CrashPoints, clock: Clock) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: Settings,
+        crash: CrashPoints,
+        clock: Clock,
+        warehouses: Connects | None = None,
+    ) -> None:
         super().__init__(path, settings, crash)
         self.access = Access(connected(path))
         self.overdue_at = inf
         size_max = settings.lookups_mb_max * 2**20
-        self.lookups = Lookups(lambda: connected(path), size_max, self._excuse)
+        self.lookups = Lookups(lambda: connected(path), size_max, self._excuse, clock, warehouses)
         self._trimmed_at = 0
         self.connection.set_progress_handler(
             lambda: clock.monotonic() > self.overdue_at, STEPS_BETWEEN_LOOKS

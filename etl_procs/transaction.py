@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from etl_procs.access import Parameters, Rights
 from etl_procs.batch import Row
-from etl_procs.errors import Aborted, AccessDenied, CoreError
+from etl_procs.errors import Aborted, AccessDenied, CoreError, Unanswered
 from etl_procs.fitting import Rows
 from etl_procs.model import Given, Lookup, Outlet
 from etl_procs.questions import Values
@@ -61,6 +61,9 @@ class Transaction:
             return self._execution.lookups.answer(self._cursor, lookup, keys, at)
         except sqlite3.Error as error:
             self._execution.failed(error)
+            raise
+        except Unanswered as error:
+            self._execution.broken = error  # whatever the body makes of it
             raise
 
     def execute(self, sql: str, parameters: Parameters = ()) -> int:

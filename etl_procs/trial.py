@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from etl_procs import letters, reader
+from etl_procs.asking import Connects
 from etl_procs.batch import tuples_of
 from etl_procs.callers import Callers
 from etl_procs.calls import Result
@@ -33,10 +34,16 @@ class Trial:
     engine.
     """
 
-    def __init__(self, flow: Dataflow, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        flow: Dataflow,
+        settings: Settings | None = None,
+        warehouses: Connects | None = None,
+    ) -> None:
         flow.check()
         self._flow = flow
         self._settings = settings or Settings(durability="weak")
+        self._warehouses = warehouses
         self._closing = ExitStack()
 
     def batch(self, **rows: Rows) -> None:
@@ -129,14 +136,22 @@ class Trial:
         home, flow, crash = Path(folder), self._flow, CrashPoints()
         self._paths = [core_path(home, partition) for partition in range(flow.partitions)]
         self._cores = [
-            Core(path, settings=self._settings, clock=SystemClock(), crash=crash, partition=number)
+            Core(
+                path,
+                settings=self._settings,
+                clock=SystemClock(),
+                crash=crash,
+                partition=number,
+                warehouses=self._warehouses,
+            )
             for number, path in enumerate(self._paths)
         ]
         for core in self._cores:
             self._closing.callback(core.close)
             core.prepare([flow])
             core.open(flow.name, {stream.name: [0] for stream in flow.borders})
-        self._callers = Callers(home, {flow.name: flow}, self._settings, crash)
+        flows = {flow.name: flow}
+        self._callers = Callers(home, flows, self._settings, crash, self._warehouses)
         self._closing.callback(self._callers.close)
         return self
 

@@ -168,6 +168,7 @@ def _run(connection: Connection, start: Start) -> None:
         clock=clock,
         crash=CrashPoints(config.testing.crash_at),
         partition=start.partition,
+        warehouses=start.warehouses,
     )
 
     def agreed(said: list[str]) -> None:

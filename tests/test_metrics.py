@@ -194,12 +194,16 @@ def test_prometheus_is_told_all_that_is_measured(made: Till, engine: Scribe) -> 
 
 
 def test_lookups_are_told_by_dataflow_and_name(made: Till, engine: Scribe) -> None:
-    made.core.metrics.lookups["till.price"] = LookupFigures(9, 8, 7, 6, 5, 4)
+    made.core.metrics.lookups["till.price"] = LookupFigures(
+        9, 8, 7, 6, 5, 4, "replica", "it costs less", 3.5, 2
+    )
     write(made, engine)
     of = 'dataflow="till",lookup="price"'
     names = ("hits_total", "misses_total", "builds_total", "entries", "bytes", "behind")
     found = told(made)
     assert [found[f"lookup_{name}", of] for name in names] == [9, 8, 7, 6, 5, 4]
+    assert (found["lookup_age_seconds", of], found["lookup_waits_total", of]) == (3.5, 2)
+    assert found["lookup_strategy", f'{of},strategy="replica"'] == 1
 
 
 def test_histograms_are_cumulative_and_end_with_everything() -> None:

@@ -48,6 +48,7 @@ def run_api(context: Context) -> int:
     from etl_procs.core import core_path
     from headrace.cli import figures
     from ingest.posting import Posting
+    from migrations import asking
     from migrations.job import Place
     from migrations.jobs import Jobs
     from migrations.places import Places
@@ -59,7 +60,8 @@ def run_api(context: Context) -> int:
     partitions = range(max(flow.partitions for flow in dataflows.values()))
     cores = [core_path(config.home, partition) for partition in partitions]
     crash = CrashPoints(config.testing.crash_at)
-    calls = Calls(dataflows, Callers(config.home, dataflows, config.core, crash))
+    reached = asking.connects(config, dataflows.values())
+    calls = Calls(dataflows, Callers(config.home, dataflows, config.core, crash, reached))
     living = partial(figures.living, config.home, len(cores))
     pushers = partial(figures.pushing, config.home)
     places = warehouses(config)

@@ -26,6 +26,7 @@ from headrace.local import jars
 from headrace.local.home import Home
 from ingest import session, topics
 from ingest.batcher import Batcher
+from migrations import asking
 from migrations.errors import Twins
 from migrations.merger import Merger
 from migrations.push import Push
@@ -55,8 +56,12 @@ class Engine:
             for partition in range(max(flow.partitions for flow in dataflows.values()))
         ]
         home = Home(config.home)
+        reached = asking.connects(config, dataflows.values())
         self._partitions = Partitions(
-            [Start(config, number, home.metrics(number)) for number in range(len(self._paths))],
+            [
+                Start(config, number, home.metrics(number), reached)
+                for number in range(len(self._paths))
+            ],
             on_commit=self._committed,
             on_failure=self.fail,
         )

@@ -5,6 +5,7 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli import addresses
 from headrace.cli.command import Command, Context
 from headrace.cli.table import laid_out
 from headrace.crash import CrashPoints
@@ -20,6 +21,7 @@ def run_call(context: Context) -> int:
     # Here, because every other command would pay for importing Arrow.
     from etl_procs import loader
     from etl_procs.callers import Callers
+    from migrations.asking import Asker
 
     config, arguments = context.config, context.arguments
     dataflows = loader.load(config.flows)
@@ -29,7 +31,11 @@ def run_call(context: Context) -> int:
         raise Refused("the key of the call is empty", hint="Name the call by it, or leave it out.")
     given = _given(arguments, declared)
     crash = CrashPoints(config.testing.crash_at)
-    with closing(Callers(config.home, dataflows, config.core, crash)) as callers:
+
+    def reached() -> Asker:
+        return Asker(addresses.warehouse(config))
+
+    with closing(Callers(config.home, dataflows, config.core, crash, reached)) as callers:
         rows = callers.call(dataflow, name, given, key=arguments.key or "")
     assert declared is not None, "or it was refused"
     print("\n".join(_lines(declared, rows, as_json=arguments.output == "json")))
