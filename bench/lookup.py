@@ -8,8 +8,9 @@ dimension for each batch.
 import json
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
 
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench import lookup_abroad
 from bench.harness import Figures, Result, Setup, folder
 from etl_procs import Batch, Dataflow, Lookup, Transaction, by_count, owned
 from etl_procs.core import Core
@@ -143,6 +145,7 @@ def run(setup: Setup) -> Result:
                     for who, took in _measure(bank, size, batch, number).items():
                         seconds.setdefault(who, {}).setdefault(key, []).append(took)
     inserts = _inserts(setup)
+    strategies, chosen = lookup_abroad.compare(setup, _batches)
     figures = {who: {k: 1e6 * median(s) for k, s in of.items()} for who, of in seconds.items()}
     ours, cpu = seconds.pop("ours"), seconds.pop("ours_cpu")
     ratios = {
@@ -165,22 +168,37 @@ def run(setup: Setup) -> Result:
             **build_s,
             **inserts,
         },
-        peers=figures,
+        peers=figures | {f"strategy_{way}": of for way, of in strategies.items()},
         ratios={
             "cost_10m_to_1k": [geometric_mean(each) for each in zip(*across.values(), strict=True)],
             **across,
             **ratios,
             "insert_to_unlogged": [logged / unlogged],
+            "auto_to_the_better_of_asking_and_copying": _auto(strategies),
         },
         settings={
             "sizes": sizes,
             "batches": batches,
             "versions_of_a_key": VERSIONS,
             "seed": SEED,
+            "auto_chose": chosen,
             "cost_10m_to_1k": "of processor time: it does not count what else the machine runs",
             "duckdb": "no package of this project's: Arrow's join_asof is the join instead",
         },
     )
+
+
+def _batches(size: int) -> lookup_abroad.Asks:
+    """Give what makes batches for a dimension of a size."""
+    return partial(_asked, np.random.default_rng(SEED), size)
+
+
+def _auto(strategies: Mapping[str, Figures]) -> list[float]:
+    """Tell how many times as long as with the better of the two a batch took with auto."""
+    return [
+        us / min(strategies["warehouse"][key], strategies["replica"][key])
+        for key, us in strategies["auto"].items()
+    ]
 
 
 def _load(place: Path, rows: int) -> None:
