@@ -25,7 +25,7 @@ from headrace.crash import CrashPoints
 from migrations.asking import Asker
 
 SIZES, SIZES_QUICK = (1_000, 100_000, 10_000_000), (1_000, 100_000)
-BATCHES, BATCHES_QUICK = (1, 100, 10_000, 100_000), (1, 10_000)
+BATCHES, BATCHES_QUICK = (1, 100, 10_000, 100_000), (1, 1_000)
 CHANGING, CHANGING_QUICK = (0, 100, 10_000), (0, 100)
 """Rows that change between two batches."""
 ANEW_ROWS_MAX = 1_000_000

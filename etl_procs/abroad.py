@@ -101,7 +101,7 @@ class Abroad(Kept):
         if strategy is not before:
             self._tell()
         if strategy is Strategy.WAREHOUSE:
-            self._copy = None
+            self._copy, self.figures.age_s = None, 0.0
             self.measure()
             return None
         try:

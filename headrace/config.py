@@ -140,7 +140,10 @@ class Core:
         0, "how long batches are kept after every warehouse has confirmed them", least=0
     )
     lookups_mb_max: int = option(
-        512, "memory for the indexes of lookups, at most; SQL answers the others", least=1
+        512,
+        "memory for the indexes and copies of lookups, at most; SQL or the warehouse answers the "
+        "others",
+        least=1,
     )
     calls_kept_max: int = option(
         100_000, "results of calls with a key that are kept for a repetition", least=1

@@ -228,6 +228,42 @@ def test_what_cannot_be_copied_is_asked_and_said_once(
     assert made.figures.strategy == "warehouse"
 
 
+def let_it_take(made: Abroad, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a statement take 1 ms, and a key or a row 10 us."""
+    ask, read = Asker.ask, Asker.read
+
+    def asking_takes(self: Asker, lookup: Lookup, asked: Any) -> Any:
+        made.clock.advance(1e-3 + 1e-5 * len(asked))
+        return ask(self, lookup, asked)
+
+    def reading_takes(self: Asker, lookup: Lookup, after: str = "") -> Iterator[Any]:
+        for piece in read(self, lookup, after):
+            made.clock.advance(1e-5 * len(piece))
+            yield piece
+
+    monkeypatch.setattr(Asker, "ask", asking_takes)
+    monkeypatch.setattr(Asker, "read", reading_takes)
+
+
+def test_a_copy_that_makes_room_is_asked_instead_until_it_pays_to_copy_it_again(
+    make: Makes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make("replica")
+    let_it_take(made, monkeypatch)
+    made.put(*rows(1_000))
+    made.warehouse.execute("ANALYZE crm.dim")
+    assert notes(made) == {"n"}
+    (kept,) = made.caller._store.lookups._kept.values()
+    kept.drop()
+    assert notes(made) == {"n"}
+    found = made.figures
+    assert (found.misses, found.entries, found.age_s) == (200, 0, 0)
+    assert (found.strategy, found.why) == ("warehouse", "others needed the memory")
+    for _ in range(5):
+        assert notes(made) == {"n"}
+    assert (made.figures.strategy, made.figures.entries) == ("replica", 1_000)
+
+
 def test_a_question_that_is_cut_anywhere_is_asked_again_and_answered_right(
     make: Makes, warehouse_url: str, way: str
 ) -> None:
@@ -255,19 +291,7 @@ def test_auto_asks_copies_when_that_costs_less_and_asks_again_and_says_why(
 ) -> None:
     caplog.set_level("INFO")
     made = make("auto")
-    ask, read = Asker.ask, Asker.read
-
-    def asking_takes(self: Asker, lookup: Lookup, asked: Any) -> Any:
-        made.clock.advance(1e-3 + 1e-5 * len(asked))
-        return ask(self, lookup, asked)
-
-    def reading_takes(self: Asker, lookup: Lookup, after: str = "") -> Iterator[Any]:
-        for piece in read(self, lookup, after):
-            made.clock.advance(1e-5 * len(piece))
-            yield piece
-
-    monkeypatch.setattr(Asker, "ask", asking_takes)
-    monkeypatch.setattr(Asker, "read", reading_takes)
+    let_it_take(made, monkeypatch)
     made.put(*rows(1_000))
     made.warehouse.execute("ANALYZE crm.dim")
     assert notes(made) == {"n"}
