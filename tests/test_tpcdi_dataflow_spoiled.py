@@ -8,6 +8,7 @@ from typing import Any
 
 import audited
 import phased
+import pyarrow as pa
 import pytest
 from digen import Digen, Field
 from phased import rows, waiting
@@ -15,7 +16,6 @@ from phased import rows, waiting
 from etl_procs import Trial
 from etl_procs.wire import Xml
 from ingest.decoding.elements import Reader
-from ingest.decoding.texts import BROKEN
 from tpcdi import schema
 from tpcdi.dataflow.sources import actions
 from tpcdi.flow import flow
@@ -280,16 +280,13 @@ def test_an_account_without_a_broker_a_customer_or_a_number_is_told_and_others_a
 
 
 def test_an_action_with_several_accounts_is_a_dead_letter_with_the_reason() -> None:
-    format_ = actions.wire.format
-    assert isinstance(format_, Xml)
-    paths = [format_.paths[name] for name in actions.columns.names]
-    reader = Reader(format_.record, paths, [False] * len(paths))
+    assert isinstance(actions.wire.format, Xml)
+    reader = Reader(actions.wire.format, actions.columns.columns)
     (whole,) = some().files["Batch1/CustomerMgmt.xml"]
     account = whole[whole.index("<Account") : whole.index("</Customer>")]
-    assert BROKEN not in reader.read(whole)
+    read = reader.fields(pa.array([whole, whole.replace(account, account * 2)]))
     # All that is broken becomes a dead letter, whatever its format.
-    read = reader.read(whole.replace(account, account * 2))
-    assert read == {BROKEN: "Customer/Account/@CA_ID is there 2 times"}
+    assert read.broken == {1: "Customer/Account/@CA_ID is there 2 times"}
 
 
 def test_a_closed_trade_without_a_price_is_entered_and_its_holding_waits(tmp_path: Path) -> None:
