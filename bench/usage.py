@@ -10,11 +10,12 @@ tells, and those of its children that have ended.
 import os
 import threading
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 POSTGRES = "postgres"
 LOOK_EVERY_S = 0.25
@@ -24,14 +25,21 @@ TICKS = slice(11, 15)
 """Where `stat`, behind the name, has what a process and its ended children have used."""
 
 
+class Look(NamedTuple):
+    """What was seen at once: from when to when, and the CPU seconds of each part so far."""
+
+    began: float
+    ended: float
+    cpu_s: Mapping[str, float]
+
+
 class Usage:
     """What was seen of several parts."""
 
     def __init__(self, roots: Mapping[str, int]) -> None:
         self._roots = roots
         self._peaks: dict[str, float] = {}
-        self._looks: list[tuple[float, Mapping[str, float]]] = []
-        """When each look was, and the CPU seconds of each part until then."""
+        self._looks: list[Look] = []
         self._over = threading.Event()
 
     @contextmanager
@@ -52,11 +60,14 @@ class Usage:
         return dict(self._peaks)
 
     def cpu_s(self, began: float, ended: float) -> dict[str, float]:
-        """Tell the CPU seconds of each part between two moments of the performance counter."""
-        moments = [moment for moment, _ in self._looks]
-        first, last = (
-            self._looks[min(bisect_left(moments, at), len(moments) - 1)][1] for at in (began, ended)
-        )
+        """Tell the CPU seconds of each part between two moments of the performance counter.
+
+        They are those between the last look before and the first after: not less.
+        """
+        before = bisect_right(self._looks, began, key=lambda look: look.ended)
+        after = bisect_left(self._looks, ended, key=lambda look: look.began)
+        first = self._looks[max(before - 1, 0)].cpu_s
+        last = self._looks[min(after, len(self._looks) - 1)].cpu_s
         return {part: seconds - first.get(part, 0.0) for part, seconds in last.items()}
 
     def _run(self) -> None:
@@ -65,6 +76,7 @@ class Usage:
 
     def look(self) -> None:
         """Look at all processes once."""
+        began = time.perf_counter()
         children = _children()
         now: dict[str, float] = defaultdict(float)
         cpu_s: dict[str, float] = defaultdict(float)
@@ -81,7 +93,7 @@ class Usage:
             now[POSTGRES] += shared
         for name, mb in now.items():
             self._peaks[name] = max(self._peaks.get(name, 0.0), mb)
-        self._looks.append((time.perf_counter(), cpu_s))
+        self._looks.append(Look(began, time.perf_counter(), cpu_s))
 
 
 def status_mb(status: Mapping[str, str], field: str) -> float:
