@@ -26,7 +26,7 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 HUNDRED = pa.scalar(100.0)
-"""Of a number of Python's, Arrow asks each time if it is of a package that is not there: 50 us."""
+"""Of a number of Python's, Arrow asks each time if it is of a package that is not there: 75 us."""
 
 READS = (phases, complete, calendar)
 AFTER = (listed, enrolled)
