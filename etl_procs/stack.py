@@ -7,7 +7,17 @@ they are not much fewer than what lies below them, the two are merged.
 import numpy as np
 import pyarrow as pa
 
-from etl_procs.versions import DOUBTFUL, ELSEWHERE, NOTHING, Asked, Codes, Layout, Places, Versions
+from etl_procs.versions import (
+    DOUBTFUL,
+    ELSEWHERE,
+    NOTHING,
+    Asked,
+    Codes,
+    Layout,
+    Places,
+    Versions,
+    expanded,
+)
 
 RATIO = 8
 """How much smaller than the one below it the top of the stack stays: it is merged otherwise."""
@@ -70,4 +80,5 @@ class Stack:
         return pa.concat_tables(pieces), places
 
     def _rows(self, columns: list[pa.Array]) -> pa.Table:
-        return pa.Table.from_arrays(columns, names=self._layout.given.names)
+        names = self._layout.given.names
+        return pa.Table.from_arrays(list(map(expanded, columns)), names=names)

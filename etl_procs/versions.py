@@ -27,6 +27,7 @@ Flags = npt.NDArray[np.bool_]
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """The golden ratio: numbers that follow each other come to lie far apart."""
 MOMENT_BYTES_MAX = 64
+FIRST, FEW_TEXTS = 10_000, 1_000
 EARLIEST = {Type.INTEGER: -(2**63), Type.TEXT: ""}
 
 NOTHING, ELSEWHERE, DOUBTFUL = -1, -2, -3
@@ -176,7 +177,7 @@ class Versions:
             None if moments is None else moments[order],
             texts,
             [key.take(pa.array(order)) for key in ([] if layout.is_exact else keys)],
-            [column.take(pa.array(order)) for column in rest],
+            [_compact(column).take(pa.array(order)) for column in rest],
         )
 
     @classmethod
@@ -270,7 +271,7 @@ class Versions:
 
         def merged(mine: list[pa.Array], theirs: list[pa.Array]) -> list[pa.Array]:
             pairs = zip(mine, theirs, strict=True)
-            return [pa.concat_arrays([one.take(old), other]).take(rows) for one, other in pairs]
+            return [_joined(one.take(old), other).take(rows) for one, other in pairs]
 
         return self._in_order(
             self.layout,
@@ -296,6 +297,29 @@ class Versions:
 def _held(type_: Type) -> pa.DataType:
     """Texts of ten million rows may have more bytes than 32 bits can count."""
     return pa.large_string() if type_ is Type.TEXT else ARROW[type_]
+
+
+def _compact(column: pa.Array) -> pa.Array:
+    """Hold texts of which there are few as their numbers: a third of the memory, and of what is
+    touched. (To find out that there are many would cost more than a look at the first.)
+    """
+    if not pa.types.is_large_string(column.type):
+        return column
+    if len(column[:FIRST].unique()) > FEW_TEXTS:
+        return column
+    encoded = column.dictionary_encode()
+    return encoded if len(encoded.dictionary) <= FEW_TEXTS else column
+
+
+def expanded(column: pa.Array) -> pa.Array:
+    """Give a column's values themselves."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _joined(one: pa.Array, other: pa.Array) -> pa.Array:
+    if one.type != other.type:
+        one, other = expanded(one), expanded(other)
+    return pa.concat_arrays([one, other])
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -199,11 +199,9 @@ def test_an_index_that_is_built_amid_a_transaction_holds_nothing_that_is_taken_b
 def test_the_index_that_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
     flow = Dataflow("room")
     asked = flow.stream("asked", "name TEXT NOT NULL", batches=by_count(1))
-    filler = "x" * 1_000
+    fillers = [f"{n:01000}" for n in range(400)]
     made = [
-        flow.table(
-            name, "k INTEGER PRIMARY KEY, v TEXT NOT NULL", [(n, filler) for n in range(400)]
-        )
+        flow.table(name, "k INTEGER PRIMARY KEY, v TEXT NOT NULL", list(enumerate(fillers)))
         for name in ("one", "two", "three")
     ]
     found = {t.name: flow.lookup(t.name, t, key="k", gives="v") for t in made}
@@ -212,7 +210,7 @@ def test_the_index_that_was_not_used_for_longest_makes_room(tmp_path: Path) -> N
     def ask(tx: Transaction, batch: Batch) -> None:
         for row in batch.rows():
             assert tx.lookup(found[str(row["name"])], list(range(400)))["v"].to_pylist() == (
-                [filler] * 400
+                fillers
             )
 
     with Trial(flow, Settings(durability="weak", lookups_mb_max=1)) as trial:
@@ -236,6 +234,24 @@ def test_what_does_not_fit_at_all_is_answered_by_sql_and_said_once(
     assert caplog.text.count("does not fit into core.lookups_mb_max") == 1
     assert figures(made) == LookupFigures(misses=12_000)
     made.close()
+
+
+def test_texts_are_held_once_where_they_are_few_and_become_many_without_harm(
+    usual: Dimension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "FEW_TEXTS", 2)
+    monkeypatch.setattr(stack, "RATIO", 1_000)  # what is put on top is merged at once
+    usual.run([rows(0, 3_000)])
+    usual.run([all_of(*range(3_000))])
+    few = figures(usual).bytes
+    changed = range(index.ADVANCE_AT)
+    usual.run([["update", "note", "v", list(changed)]])
+    usual.run([all_of(*range(3_000))])
+    usual.run([["update", "note", f"n{n}", [n]] for n in changed])
+    usual.run([all_of(*range(3_000))])
+    assert figures(usual).behind == 0
+    assert figures(usual).builds == 1
+    assert figures(usual).bytes - few > 4 * 3_000, "the place of each text, of 8 bytes and not of 4"
 
 
 @pytest.mark.parametrize("moment", ["2020\0", "2020" * 20])
