@@ -18,6 +18,8 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
 where memory ends, Spark would go on without the thread that had none, and wait for it for ever.
 """
 
+DECODED_BYTES = 16 * 2**20
+
 
 def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSession:
     """Start Spark's driver in a child JVM; `scratch` holds what it may lose."""
@@ -43,7 +45,8 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         .config(
             "spark.hadoop.fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs"
         )
-        .config("spark.sql.variant.allowDuplicateKeys", "true")  # as from_json does
+        # What Python decodes at once is in its memory some times over.
+        .config("spark.sql.execution.arrow.maxBytesPerBatch", str(DECODED_BYTES))
         .config("spark.scheduler.mode", "FAIR")  # each stream has a pool, and its share
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
