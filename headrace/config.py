@@ -100,7 +100,7 @@ class Engine:
         400_000, "tuples that Spark reads of one stream at once, about at most", least=1
     )
     read_mb_max: int = option(128, "size of what it reads at once, about at most", least=1)
-    trigger_ms: int = option(100, "time between two looks at Kafka", least=0)
+    trigger_ms: int = option(200, "time between two looks at Kafka", least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Core:
 class Push:
     """How the engine sends staged batches to the warehouse."""
 
-    every_ms: int = option(500, "time between two pushes while there is something to send", least=1)
+    every_ms: int = option(100, "time between two pushes while there is something to send", least=1)
     rows: int = option(1_000_000, "so many rows that wait are sent before that time", least=1)
     mb: int = option(128, "so many megabytes that wait are sent before that time", least=1)
     batches_max: int = option(10_000, "batches in one push, at most", least=1)

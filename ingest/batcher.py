@@ -4,7 +4,7 @@ Delivery: every record from the given positions on is handed over at least once 
 of its partition; after a restart, records may be handed over again. Whoever receives them decides
 by position what is new, and must not raise: Spark would only log it. Where the log goes on without
 a record, as behind a transaction, the next place is handed over after all that lies before it.
-Spark's checkpoint is made anew at each start and may be deleted at any time.
+Spark's checkpoint is made anew at each start, hardly used, and may be deleted at any time.
 """
 
 import json
@@ -40,6 +40,15 @@ log has gone on without a record.
 
 LEADER_WAIT_MS = 15_000
 BROKER_WAIT_MS = 180_000
+
+UNTRACKED = {
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": str(10**12),
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+}
+"""Spark writes its progress down hardly ever: nobody asks for it, and for each file Hadoop starts a
+`chmod` and some `readlink`s. That was 150 ms of each micro-batch.
+"""
 
 Take = Callable[[pa.Table, Mapping[int, int]], None]
 """Takes tuples, and the next places of partitions where they do not tell them."""
@@ -106,6 +115,7 @@ class Batcher:
             decoded(records, self._stream)
             .writeStream.queryName(topic)
             .option("checkpointLocation", tempfile.mkdtemp(prefix=f"{topic}-", dir=scratch))
+            .options(**UNTRACKED)
             .trigger(processingTime=f"{self._config.engine.trigger_ms} milliseconds")
             .foreachBatch(lambda frame, _spark_batch: self._hand_over(frame))
             .start()

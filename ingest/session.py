@@ -49,6 +49,10 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         .config("spark.sql.execution.arrow.maxBytesPerBatch", str(DECODED_BYTES))
         .config("spark.scheduler.mode", "FAIR")  # each stream has a pool, and its share
         .config("spark.ui.enabled", "false")
+        # Each micro-batch is planned anew: what plans cost counts, more than what rows do.
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.ui.showConsoleProgress", "false")
     )
     host = engine.driver_host

@@ -25,9 +25,6 @@ from tpcdi.dataflow.sources import flow
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
-HUNDRED = pa.scalar(100.0)
-"""Of a number of Python's, Arrow asks each time if it is of a package that is not there: 75 us."""
-
 READS = (phases, complete, calendar)
 AFTER = (listed, enrolled)
 READY = (LISTING, PEOPLE)
@@ -141,7 +138,7 @@ def _digits(*parts: pa.ChunkedArray) -> Numbers:
 
 def hundredths(amounts: pa.ChunkedArray) -> pa.Array:
     """Make integers of amounts with two decimals."""
-    return pc.cast(pc.round(pc.multiply(amounts, HUNDRED)), pa.int64())
+    return pc.cast(pc.round(pc.multiply(amounts, 100.0)), pa.int64())
 
 
 def ratio(above: Numbers, below: Numbers) -> Numbers:
