@@ -97,9 +97,9 @@ class Engine:
         "", "on a cluster, the Python of the executors; empty: the engine's own path"
     )
     read_tuples_max: int = option(
-        400_000, "tuples that Spark reads of one stream at once, about at most", least=1
+        100_000, "tuples that Spark reads of one stream at once, about at most", least=1
     )
-    read_mb_max: int = option(128, "size of what it reads at once, about at most", least=1)
+    read_mb_max: int = option(32, "size of what it reads at once, about at most", least=1)
     trigger_ms: int = option(200, "time between two looks at Kafka", least=0)
 
 

@@ -18,7 +18,7 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
 where memory ends, Spark would go on without the thread that had none, and wait for it for ever.
 """
 
-DECODED_BYTES = 16 * 2**20
+DECODED_BYTES = 4 * 2**20
 
 
 def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSession:

@@ -21,7 +21,7 @@ from tpcdi.dataflow.phases import BEGINS, ENDS
 from tpcdi.dataflow.sources import SOURCES, Source, answers, marks, observed
 from tpcdi.snapshot import Connection
 
-AT_ONCE = 3
+AT_ONCE = 5
 FIRST_FACT = "Trade.txt"
 LAST_BATCH_OF_FILES = 3
 FIRST_UPDATE = 2
