@@ -115,8 +115,8 @@ def test_large_records_that_wait_are_read_few_at_once(board: Board) -> None:
     board.send(b"x" * 2**20 for _ in range(60))
     with board.engine() as engine:
         board.until_consumed(engine)
-    (records,) = re.findall(r"(\d+) records at once", board.log())
-    assert int(records) < 60
+    at_once = re.findall(r"(\d+) records at once", board.log())
+    assert 0 < max(map(int, at_once)) < 60
     assert len(board.dead_letters()) == 60
 
 
