@@ -127,7 +127,7 @@ class Batch:
     It holds rows or an Arrow table, whichever it was made from, and makes the other when asked.
     """
 
-    __slots__ = ("_origin", "_table", "_tuples", "id", "stream")
+    __slots__ = ("_came_from", "_origin", "_table", "_tuples", "id", "stream")
 
     def __init__(
         self,
@@ -144,6 +144,7 @@ class Batch:
         self._tuples = tuples
         self._table = table
         self._origin = origin
+        self._came_from: pa.Table | None = None
 
     @property
     def table(self) -> pa.Table:
@@ -199,13 +200,16 @@ class Batch:
     @property
     def origin(self) -> pa.Table:
         """Where its tuples came from."""
-        return self._origin() if self._origin else nowhere(len(self))
+        if self._came_from is None:
+            given = self._origin() if self._origin else nowhere(len(self))
+            self._came_from = given.combine_chunks()
+        return self._came_from
 
     def position(self, index: int) -> Position | None:
         """Tell where a tuple came from; None for one that a procedure made."""
         if self._origin is None:
             return None
-        (row,) = self._origin().slice(index, 1).to_pylist()
+        (row,) = self.origin.slice(index, 1).to_pylist()
         return None if row[PARTITION] is None else Position(*row.values())
 
 

@@ -13,10 +13,11 @@ if find_spec("dateutil") is None:
     sys.modules["dateutil"] = None  # type: ignore[assignment]
 
 
-def to_bytes(table: pa.Table) -> bytes:
+def to_bytes(table: pa.Table, *, compressed: bool = False) -> bytes:
     """Write a table as one Arrow IPC stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if compressed else None)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return cast(bytes, sink.getvalue().to_pybytes())
 

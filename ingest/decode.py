@@ -31,7 +31,7 @@ def decoded(records: DataFrame, stream: Stream) -> DataFrame:
         if not len(value):
             return pa.nulls(0, pa.binary())
         tuples = decoder.decode(partition, offset, value, of)
-        held = arrow.to_bytes(pa.Table.from_batches([tuples]))
+        held = arrow.to_bytes(pa.Table.from_batches([tuples]), compressed=True)
         return pa.array([held, *[None] * (len(value) - 1)], pa.binary())
 
     given = arrow_udf(decode, "binary")  # type: ignore[call-overload] # its kind is told by its hints

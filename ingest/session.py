@@ -18,7 +18,7 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
 where memory ends, Spark would go on without the thread that had none, and wait for it for ever.
 """
 
-DECODED_BYTES = 4 * 2**20
+DECODED_BYTES = 2**20
 
 
 def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSession:
@@ -45,7 +45,7 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         .config(
             "spark.hadoop.fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs"
         )
-        # What Python decodes at once is in its memory some times over.
+        # What is decoded at once goes through Java as one value, and may be much more than it was.
         .config("spark.sql.execution.arrow.maxBytesPerBatch", str(DECODED_BYTES))
         .config("spark.scheduler.mode", "FAIR")  # each stream has a pool, and its share
         .config("spark.ui.enabled", "false")

@@ -32,6 +32,7 @@ from ingest.decoding.texts import SHOWN_CHARACTERS, Read
 
 UNKNOWN_FIELDS_MAX = 1_000
 """Of a line, where they are kept."""
+REASON_CHARACTERS = 200
 TOMBSTONE = "no value: a tombstone is not a tuple"
 
 
@@ -48,7 +49,7 @@ class Decoder:
         self._heads = Reader(stream.batches)
         self._format = wire.format
         self._rejects = wire.unknown is Unknown.REJECT
-        self._kept = wire.unknown if isinstance(wire.unknown, str) else ""
+        self._kept = str(wire.unknown) if isinstance(wire.unknown, str) else ""
         self._time = wire.time
         self._columns = stream.columns.columns
         self._schema = schema_of(stream)
@@ -61,7 +62,37 @@ class Decoder:
     def decode(
         self, partition: pa.Array, offset: pa.Array, value: pa.Array, headers: pa.Array
     ) -> pa.RecordBatch:
-        """Give what is in records: ARRIVAL, and the stream's columns."""
+        """Give what is in records: ARRIVAL, and the stream's columns.
+
+        Whatever a record is, the others are read. One that we fail at is a dead letter.
+        """
+        columns = partition, offset, value, headers
+        try:
+            return self._decode(*columns)
+        except Exception as error:  # noqa: BLE001 - what it is, we did not foresee
+            if len(value) == 1:
+                return self._failed(partition, offset, value, error)
+        middle = len(value) // 2
+        halves = slice(None, middle), slice(middle, None)
+        return pa.concat_batches([self.decode(*(of[half] for of in columns)) for half in halves])
+
+    def _failed(
+        self, partition: pa.Array, offset: pa.Array, value: pa.Array, error: Exception
+    ) -> pa.RecordBatch:
+        """Give a record that could not be read."""
+        place = offset[0].as_py() << INDEX_BITS | LAST
+        given = {
+            PARTITION: partition,
+            PLACE: pa.array([place]),
+            VALUE: value,
+            REASON: pa.array([f"cannot be read: {error}"[:REASON_CHARACTERS]]),
+        }
+        nothing = {field.name: pa.nulls(1, field.type) for field in self._schema}
+        return pa.RecordBatch.from_pydict(nothing | given, self._schema)
+
+    def _decode(
+        self, partition: pa.Array, offset: pa.Array, value: pa.Array, headers: pa.Array
+    ) -> pa.RecordBatch:
         heads = self._heads.read(headers, value)
         cut = entries(value, heads) if self._avro is None else self._avro.entries(value, heads)
         count, record = len(cut.values), pa.array(cut.record)

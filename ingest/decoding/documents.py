@@ -27,11 +27,14 @@ class _Twice(Exception):
 
 
 class _Every(dict[str, Any]):
-    """An object, and all that it was made of."""
+    """An object, and all that it was made of; which is text, also where it has been replaced."""
 
     def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
         super().__init__(pairs)
         self.pairs = pairs
+        if len(self) < len(pairs):
+            for name, value in pairs:
+                f"{name}{value if isinstance(value, str) else ''}".encode()
 
 
 class _Number(str):
@@ -95,7 +98,7 @@ def _parsed(text: str) -> Any:
 
 def _is_deep(value: Any) -> bool:
     level = [value]
-    for _ in range(DEPTH_MAX):
+    for _ in range(DEPTH_MAX + 1):
         inner = (each.values() if isinstance(each, dict) else each for each in level)
         level = [each for of in inner for each in of if isinstance(each, dict | list)]
     return bool(level)
@@ -131,7 +134,7 @@ def typed(
     for row, each in enumerate(given):
         if isinstance(each, _Every) and len(each.pairs) > len(each):
             of = [(known[name], value) for name, value in each.pairs if name in known]
-            if not all(value is None or _fits(column, value) for column, value in of):
+            if not all(value is None or _is_held(column, value) for column, value in of):
                 faults[row] = NOT_ALL
         names = sorted(each.keys() - known.keys()) if more else ()
         if names:
@@ -171,6 +174,14 @@ def _fits(column: Column, value: Any) -> bool:
     if column.type is Type.INTEGER:
         return type(value) is int and -(2**63) <= value < 2**63
     return type(value) in TAKEN[column.type]
+
+
+def _is_held(column: Column, value: Any) -> bool:
+    if not _fits(column, value):
+        return False
+    if column.type is Type.REAL:
+        return math.isfinite(_real(value))
+    return column.type is not Type.TEXT or "\0" not in value
 
 
 def _real(number: float) -> float:

@@ -12,6 +12,8 @@ from etl_procs.wire import Xml
 from ingest.decoding.texts import Fields, More
 
 DEPTH_MAX = 1_000
+PATHS_MAX = 256 * 2**20
+"""The characters of all paths of an element: they are written out, and may be much more than it."""
 
 
 class Refused(Exception):
@@ -67,7 +69,15 @@ class Reader:
         found: dict[str, list[str]] = {}
         path: list[str] = []
         texts: list[list[str]] = []
-        leaf = False
+        leaf, written = False, 0
+
+        def at(*last: str) -> str:
+            nonlocal written
+            text = "/".join([*path, *last])
+            written += len(text)
+            if written > PATHS_MAX:
+                raise Refused("the names of its elements are too long, one within the other")
+            return text
 
         def start(name: str, attributes: dict[str, str]) -> None:
             nonlocal leaf
@@ -80,17 +90,17 @@ class Reader:
             texts.append([])
             leaf = True
             for key, value in attributes.items():
-                found.setdefault("/".join([*path, f"@{key}"]), []).append(value)
+                found.setdefault(at(f"@{key}"), []).append(value)
 
         def end(_name: str) -> None:
             nonlocal leaf
-            value, at = "".join(texts.pop()), "/".join(path)
+            value, here = "".join(texts.pop()), at()
             if path and leaf:
-                found.setdefault(at, []).append(value)
-            elif at in self._columns:
-                raise Refused(f"{at} holds other elements")
+                found.setdefault(here, []).append(value)
+            elif here in self._columns:
+                raise Refused(f"{here} holds other elements")
             elif value.strip():  # a text between elements
-                found.setdefault(at or ".", []).append(value.strip())
+                found.setdefault(here or ".", []).append(value.strip())
             leaf = False
             if path:
                 path.pop()

@@ -82,8 +82,9 @@ class Reader:
         note(said.has(wire.SOURCE) & ~is_source, NO_SOURCE)
         note(said.has(wire.SEQ) & ~is_seq, NO_SEQ)
         note(said.has(wire.TIME) & ~said.is_number(wire.TIME), NO_TIME)
-        for row in texts.rows(said.is_number(wire.OVERSIZE, 0, SEQ_MAX)):
-            reasons.setdefault(row, TOO_LONG.format(said.texts(wire.OVERSIZE)[row]))
+        sizes = said.numbers(wire.OVERSIZE, said.is_number(wire.OVERSIZE, 0, SEQ_MAX))
+        for row, size in sizes.items():
+            reasons.setdefault(row, TOO_LONG.format(size))
         note(said.has(wire.OVERSIZE), NO_OVERSIZE)
         note(bad_frame, NO_FRAME)
         unnumbered = ~(is_source & is_seq & ~bad_frame)

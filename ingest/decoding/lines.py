@@ -128,20 +128,21 @@ class _Quoted:
         if line.count(quote) > QUOTES_MAX:
             raise ValueError(TOO_MANY)
         fields: list[str | None] = []
-        at = last = 0
+        at = rest = 0
+        count = 1
         while True:
             found = self._field.match(line, at)
             if found is None:
                 raise ValueError("its quotes do not fit")
-            if len(fields) < self._most:
+            if count <= self._most:
                 quoted, bare, _ = found.groups()
                 if quoted is not None:
                     fields.append(quoted.replace(quote + quote, quote))
                 else:
                     fields.append(None if bare == null else bare)
-                last = at
-            else:
-                fields[-1] = line[last:]
             if not found[3]:
-                return fields
+                return fields if count <= self._most else [*fields[:-1], line[rest:]]
+            count += 1
+            if count <= self._most:
+                rest = found.end()
             at = found.end()

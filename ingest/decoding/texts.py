@@ -17,8 +17,8 @@ NEEDED = {
     Type.REAL: "REAL",
     Type.TEXT: "TEXT",
 }
-WHOLE = re.compile(r"[+-]?0*([0-9]{1,19})")
-DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+WHOLE = re.compile(r"([+-]?)0*+([0-9]{0,19})")
+DECIMAL = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 NOT_UTF8 = "not UTF-8"
 
 
@@ -101,9 +101,10 @@ def whole(texts: pa.StringArray) -> pa.Int64Array:
 
 
 def _whole(text: str | None) -> int | None:
-    if text is None or WHOLE.fullmatch(text) is None:
+    found = None if text is None or text in ("", "+", "-") else WHOLE.fullmatch(text)
+    if found is None:
         return None
-    number = int(text)
+    number = int(found[1] + (found[2] or "0"))  # Python refuses very many digits, be they zeros
     return number if -(2**63) <= number < 2**63 else None
 
 
@@ -160,7 +161,8 @@ def missing(column: Column) -> str:
 
 def unfit(column: Column, shown: str) -> str:
     """Say that a value is none of a column's."""
-    return f"{column.name} is no {NEEDED[column.type]}: {shown[:SHOWN_CHARACTERS]}"
+    beginning = shown[:SHOWN_CHARACTERS].replace("\0", "\\0")
+    return f"{column.name} is no {NEEDED[column.type]}: {beginning}"
 
 
 def beyond(column: Column, values: pa.Array) -> list[int]:
