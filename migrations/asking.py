@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, LiteralString
 
-from psycopg import sql
+from psycopg import errors, sql
 
 from etl_procs.asking import Connects, Row
 from etl_procs.columns import Type
 from etl_procs.dataflow import Dataflow
-from etl_procs.errors import Unanswered
+from etl_procs.errors import CoreError, Unanswered
 from etl_procs.model import Foreign, Lookup
 from headrace.clock import Clock, SystemClock
 from headrace.config import Config
+from headrace.errors import DefinitionError
 from migrations.errors import Away, WarehouseError, translated
 from migrations.warehouse import Connection, named, warehouses
 
@@ -29,7 +30,15 @@ CLOCK = SystemClock()
 
 READ_ONLY: LiteralString = """\
 SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"""
-LIMIT: LiteralString = "SELECT set_config('statement_timeout', %(ms)s, false)"
+SET: LiteralString = """\
+SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)"""
+WRITTEN = {
+    "DateStyle": "ISO, YMD",
+    "TimeZone": "UTC",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+}
+"""How values are written as texts, whatever a database or a role says."""
 
 ASK: LiteralString = """\
 SELECT DISTINCT ON (asked.n) asked.n, {gives}
@@ -42,6 +51,12 @@ CHANGED: LiteralString = """\
  AND ({key}) IN (SELECT {key} FROM {table} AS held WHERE held.{version} > {after})"""
 VERSION: LiteralString = "SELECT coalesce(max(held.{version})::text, '') FROM {table} AS held"
 COUNT: LiteralString = "EXPLAIN (FORMAT JSON) SELECT 1 FROM {table} AS held"
+
+UNSTORABLE = errors.UntranslatableCharacter, errors.CharacterNotInRepertoire
+"""What the server's encoding cannot hold."""
+UNLIKE = errors.UndefinedFunction, errors.CannotCoerce
+"""What PostgreSQL says of a column whose type is not to be compared with, or read as, what is
+declared."""
 
 TYPES: dict[Type, LiteralString] = {
     Type.INTEGER: "bigint",
@@ -59,14 +74,18 @@ class Asker:
         self._clock = clock
         self._opened: dict[str, Connection] = {}
         self._refused: dict[str, tuple[float, Away]] = {}
+        self._written: set[str] = set()
+        """The lookups with a key that is compared as it is written: a date's, for one."""
 
     def ask(self, lookup: Lookup, asked: Sequence[Row]) -> Sequence[Row]:
         """Give what is in force for each key and moment of which there is something."""
-        foreign = _foreign(lookup)
-        with self._connected(foreign) as connection:
-            return connection.execute(
-                _ask(lookup), _arrays(lookup, asked), prepare=False
-            ).fetchall()
+        columns = _arrays(lookup, asked)
+        with self._connected(_foreign(lookup)) as connection:
+            try:
+                return self._answers(connection, lookup, columns)
+            except UNSTORABLE:
+                columns = _storable(connection, lookup, columns)
+                return self._answers(connection, lookup, columns)
 
     def count(self, foreign: Foreign) -> int:
         """Tell how many rows a table has, as PostgreSQL estimates."""
@@ -99,6 +118,17 @@ class Asker:
         while self._opened:
             self._opened.popitem()[1].close()
 
+    def _answers(
+        self, connection: Connection, lookup: Lookup, columns: list[list[Any]]
+    ) -> Sequence[Row]:
+        name = lookup.full_name
+        if name not in self._written:
+            try:
+                return connection.execute(_ask(lookup), columns, prepare=False).fetchall()
+            except errors.UndefinedFunction:
+                self._written.add(name)
+        return connection.execute(_ask(lookup, written=True), columns, prepare=False).fetchall()
+
     @contextmanager
     def _connected(self, foreign: Foreign) -> Iterator[Connection]:
         """Give a connection to a table's warehouse, and say if that does not answer."""
@@ -109,6 +139,13 @@ class Asker:
         except (Away, WarehouseError) as error:
             if name in self._opened:
                 self._opened.pop(name).close()
+            self._written.clear()
+            if isinstance(error.__cause__, UNLIKE):
+                raise DefinitionError(
+                    error.what,
+                    hint="Declare the column as what it is there: INTEGER, REAL, or TEXT for all "
+                    "that is read as it is written.",
+                ) from error
             raise Unanswered(
                 error.what, hint=f"Until it answers the batch waits. {error.hint}"
             ) from error
@@ -124,7 +161,8 @@ class Asker:
             raise
         self._opened[name] = connection
         connection.execute(READ_ONLY)
-        connection.execute(LIMIT, {"ms": str(self._timeout_ms)})
+        wanted = {**WRITTEN, "statement_timeout": str(self._timeout_ms)}
+        connection.execute(SET, [list(wanted), list(wanted.values())])
         return connection
 
 
@@ -155,14 +193,48 @@ def _arrays(lookup: Lookup, asked: Sequence[Row]) -> list[list[Any]]:
     return columns
 
 
-def _ask(lookup: Lookup) -> sql.Composed:
-    """Write the statement that asks for many keys."""
+def _storable(connection: Connection, lookup: Lookup, columns: list[list[Any]]) -> list[list[Any]]:
+    """Leave away the keys that the server's encoding cannot hold: none of them is there. How such
+    a moment lies among others it cannot say.
+    """
+    texts = {value for column in columns for value in column if isinstance(value, str)}
+    lacking = _lacking(connection, "".join({c for text in texts for c in text if not c.isascii()}))
+
+    def lacks(value: Any) -> bool:
+        return isinstance(value, str) and not lacking.isdisjoint(value)
+
+    for moment in filter(lacks, columns[len(lookup.key)] if lookup.at else []):
+        raise CoreError(
+            f"lookup {lookup.full_name} is asked as of {moment!r}, which the encoding of the "
+            f"warehouse {_foreign(lookup).warehouse} cannot hold",
+            hint="Ask as of a moment that is written as those of the table are.",
+        )
+    return [[None if lacks(value) else value for value in column] for column in columns]
+
+
+def _lacking(connection: Connection, characters: str) -> set[str]:
+    """Tell which characters the server's encoding lacks."""
+    try:
+        connection.execute("SELECT %s::text", [characters], prepare=False)
+    except UNSTORABLE:
+        if len(characters) == 1:
+            return {characters}
+        half = len(characters) // 2
+        first, rest = characters[:half], characters[half:]
+        return _lacking(connection, first) | _lacking(connection, rest)
+    return set()
+
+
+def _ask(lookup: Lookup, *, written: bool = False) -> sql.Composed:
+    """Write the statement that asks for many keys; compared as they are held, an index serves."""
     types = _types(lookup)
     names = [sql.Identifier(f"asked_{n}") for n in range(len(lookup.key) + bool(lookup.at))]
     by = [*lookup.key, *([lookup.at] if lookup.at else [])]
     arrays = [sql.SQL("%s::{}[]").format(sql.SQL(TYPES[types[name]])) for name in by]
     same = [
-        sql.SQL("{} = asked.{}").format(_held(column), name)
+        sql.SQL("{} = asked.{}").format(
+            _cast(column, types) if written and types[column] is Type.TEXT else _held(column), name
+        )
         for column, name in zip(lookup.key, names, strict=False)
     ]
     latest = sql.Composed([])
@@ -188,13 +260,20 @@ def _ask(lookup: Lookup) -> sql.Composed:
 
 
 def _read(lookup: Lookup, after: str) -> sql.Composed:
-    """Write the statement that reads all rows, or those of keys that have changed."""
+    """Write the statement that reads all rows, or those of keys that have changed. A number that is
+    no INTEGER is no key, as none that is asked for is equal to it.
+    """
     types, foreign = _types(lookup), _foreign(lookup)
     by = [*lookup.key, *([lookup.at] if lookup.at else [])]
     read = sql.SQL(READ).format(
         columns=_listed(_cast(name, types) for name in (*by, *lookup.gives)),
         table=_table(foreign),
-        known=sql.SQL(" AND ").join(sql.SQL("{} IS NOT NULL").format(_held(n)) for n in by),
+        known=sql.SQL(" AND ").join(
+            sql.SQL("coalesce({} = {}, false)").format(_held(name), _cast(name, types))
+            if name in lookup.key and types[name] is Type.INTEGER
+            else sql.SQL("{} IS NOT NULL").format(_held(name))
+            for name in by
+        ),
     )
     if not after:
         return read
@@ -223,7 +302,7 @@ def _moment(lookup: Lookup, types: Mapping[str, Type]) -> sql.Composed:
     """Write the moment as the core compares it: texts by their bytes, and dates as texts."""
     if types[lookup.at] is Type.TEXT:
         return sql.SQL('{} COLLATE "C"').format(_cast(lookup.at, types))
-    return _held(lookup.at)
+    return _cast(lookup.at, types)
 
 
 def _table(foreign: Foreign) -> sql.Identifier:
