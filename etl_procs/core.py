@@ -31,7 +31,9 @@ from headrace.crash import CrashPoints
 
 QUEUES_WAIT_S = 0.5
 REST_S = 1.0
-"""How long a dataflow rests to which a warehouse has not answered."""
+"""How long a dataflow rests, at least, to which a warehouse has not answered."""
+REST = 10
+"""So many times as long as that took, if that is longer: while it fails, all others wait."""
 MB = 2**20
 
 log = logging.getLogger(__name__)
@@ -165,29 +167,30 @@ class Core:
         One to which a warehouse does not answer keeps no others back: while they have something
         to do, it rests.
         """
-        unanswered: dict[str, Unanswered] = {}
+        unanswered: dict[str, tuple[Unanswered, float]] = {}
         with self._lock:
-            now = self._clock.monotonic()
             for name, flow in list(self._flows.items()):
-                if now < flow.rests_until:
+                began = self._clock.monotonic()
+                if began < flow.rests_until:
                     continue
                 try:
                     committed = self._commit_group(flow)
                 except Unanswered as error:
-                    unanswered[name] = error
+                    unanswered[name] = error, self._clock.monotonic() - began
                     continue
                 if committed is not None:
                     self._flows[name] = self._flows.pop(name)
                     self._let_rest(unanswered)
                     return committed
-        for first in unanswered.values():
+        for first, _ in unanswered.values():
             raise first
         return None
 
-    def _let_rest(self, unanswered: Mapping[str, Unanswered]) -> None:
-        for name, error in unanswered.items():
-            log.warning("%s waits, and others go on: %s", name, error)
-            self._flows[name].rests_until = self._clock.monotonic() + REST_S
+    def _let_rest(self, unanswered: Mapping[str, tuple[Unanswered, float]]) -> None:
+        for name, (error, took_s) in unanswered.items():
+            rest_s = max(REST_S, REST * took_s)
+            log.warning("%s waits for %.0f s, and others go on: %s", name, rest_s, error)
+            self._flows[name].rests_until = self._clock.monotonic() + rest_s
 
     def drain(self) -> list[Committed]:
         """Run all batches that are complete, group after group."""

@@ -235,7 +235,8 @@ def alone(
         if execution.broken is not None:
             raise execution.broken
     except Exception as error:
-        raise blamed(f"{rights.of} failed", error, [body], hint) from error
+        cause = execution.broken or error  # whatever the body made of it
+        raise blamed(f"{rights.of} failed", cause, [body], hint) from error
     finally:
         execution.end()
 

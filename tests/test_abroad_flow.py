@@ -10,11 +10,12 @@ import psycopg
 import pytest
 import trading
 from abroad import TABLE, away, configured
-from flows import arrived
+from flows import HeldClock, arrived
 from test_abroad import rows
 from waiting import until
 
 from etl_procs import Batch, Dataflow, GivenUp, Strategy, Transaction, Trial, by_count, measured
+from etl_procs.calls import Caller
 from etl_procs.core import Core, core_path
 from etl_procs.errors import Unanswered
 from etl_procs.flow import Committed
@@ -118,6 +119,77 @@ def test_a_dataflow_that_waits_for_a_warehouse_keeps_no_other_back(
         assert core.metrics.lookups["trading.found"].waits == 1, "it rests while others run"
     until(lambda: _drained(core) and core.metrics.batches["trading"] == 1, PATIENCE_S, str)
     core.close()
+
+
+def test_a_warehouse_that_fails_slowly_is_asked_more_rarely_while_others_run(
+    tmp_path: Path,
+) -> None:
+    flow, other, clock = trading.trading(), Dataflow("other"), HeldClock()
+    go = other.stream("go", "n INTEGER NOT NULL", batches=by_count(1))
+
+    @other.procedure(takes=go)
+    def do(tx: Transaction, batch: Batch) -> None:
+        pass
+
+    asked: list[float] = []
+
+    class Slow:
+        def ask(self, *_of: Any) -> None:
+            asked.append(clock.monotonic())
+            clock.advance(2)
+            raise Unanswered("it is away", hint="")
+
+        def close(self) -> None:
+            pass
+
+    slow: Any = Slow
+    core = Core(
+        core_path(tmp_path),
+        settings=Settings(durability="weak"),
+        clock=clock,
+        crash=CrashPoints(),
+        warehouses=slow,
+    )
+    core.prepare([flow, other])
+    core.open("trading", {"traded": [0]})
+    core.open("other", {"go": [0]})
+    core.enqueue("trading", {flow.streams["traded"]: [("x1",)]})
+    for n in range(10):
+        core.enqueue("other", {go: [(n,)]})
+        committed = core.commit_next()
+        assert committed is not None
+        assert committed.dataflow == "other"
+        clock.advance(3)
+    assert asked == [0, 23]
+    core.close()
+
+
+@pytest.mark.parametrize("then", ["aborts", "raises"])
+def test_a_call_is_unanswered_whatever_its_body_makes_of_it(
+    crm: psycopg.Connection[Any], warehouse_url: str, tmp_path: Path, then: str
+) -> None:
+    flow = Dataflow("calls")
+    dim = flow.foreign("crm.dim", DIM)
+    found = flow.lookup("found", dim, key="b", at="d", gives="sk", strategy=Strategy.WAREHOUSE)
+
+    @flow.call(arguments="b TEXT NOT NULL", returns="sk INTEGER", looks=found)
+    def ask(tx: Transaction, b: str) -> None:
+        try:
+            tx.lookup(found, [b], ["2026"])
+        except Unanswered as error:
+            if then == "aborts":
+                tx.abort("it is not there")
+            raise ValueError("it is not there") from error
+
+    path, settings = core_path(tmp_path), Settings(durability="weak")
+    core = Core(path, settings=settings, clock=SystemClock(), crash=CrashPoints())
+    core.prepare([flow])
+    core.close()
+    connects = partial(Asker, configured(warehouse_url))
+    caller = Caller(path, {"calls": flow}, settings, CrashPoints(), SystemClock(), connects)
+    with away(warehouse_url), pytest.raises(Unanswered):
+        caller.call("calls", "ask", {"b": "x1"})
+    caller.close()
 
 
 def test_a_worker_is_told_how_warehouses_are_reached_and_waits_visibly(
