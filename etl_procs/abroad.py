@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 RENEWED_FROM = 0.5
 """From this part of its age on a copy is renewed: so long a warehouse may be away unnoticed."""
+AGAIN_S, AGAIN = 1.0, 10
+"""After a renewal that failed, the next is not tried for so long, or so many times as long as that
+took: each holds the core's write lock."""
 UNCHANGED = np.zeros(0, np.uint64)
 
 
@@ -40,6 +43,8 @@ class Abroad(Kept):
         self._foreign = foreign
         self._means = means
         self._copy: Copy | None = None
+        self._renewed_from = 0.0
+        """When the copy may be renewed, if it is still valid; a renewal has failed."""
         self._choice: Choice | None = None
         """None if it is only asked."""
         if lookup.strategy is not Strategy.WAREHOUSE:
@@ -64,11 +69,7 @@ class Abroad(Kept):
         """Give a row for each key; NULLs where there is none."""
         began = self._means.clock.monotonic()
         try:
-            stack = self._current(len(question))
-            if stack is None:
-                self.figures.misses += len(question)
-                return self.table(self._ask(question))
-            return self.find(stack, question, UNCHANGED, self._ask)
+            return self._found(question)
         except Unanswered:
             self.figures.waits += 1
             raise
@@ -76,18 +77,31 @@ class Abroad(Kept):
             self._say()
             self._means.excuse(self._means.clock.monotonic() - began)
 
+    def _found(self, question: Question) -> pa.Table:
+        keys = len(question) - int(np.count_nonzero(question.unknown()))
+        stack = self._current(keys)
+        if stack is None:
+            self.figures.misses += len(question)
+            found = self.table(self._ask(question))
+        else:
+            found = self.find(stack, question, UNCHANGED, self._ask)
+        if self._choice is not None:
+            self._choice.answered(keys)
+        return found
+
     def _ask(self, question: Question) -> list[Row]:
         """Ask the warehouse once for each key and moment."""
         began = self._means.clock.monotonic()
         rows = question.rows()
-        distinct = dict.fromkeys(row for row in rows if None not in row)
-        numbers = {row: number for number, row in enumerate(distinct, 1)}
+        known = [row for row in rows if None not in row]
+        numbers = {row: number for number, row in enumerate(dict.fromkeys(known), 1)}
         found: dict[int, Row] = {}
         if numbers:
             answers = self._means.warehouses().ask(self.layout.lookup, list(numbers))
             found = {number: tuple(given) for number, *given in answers}
-        if self._choice is not None:
-            self._choice.asked(len(rows), self._means.clock.monotonic() - began)
+            if self._choice is not None:
+                took = self._means.clock.monotonic() - began
+                self._choice.asked(len(known), len(numbers), took)
         nothing = (None,) * len(self.layout.given)
         return [found.get(numbers.get(row, 0), nothing) for row in rows]
 
@@ -115,34 +129,41 @@ class Abroad(Kept):
         the warehouse is away.
         """
         assert self._choice is not None
-        max_age_s = self.layout.lookup.max_age_s
-        copy = self._copy
-        if copy is not None and copy.age_s < max_age_s * RENEWED_FROM:
+        means, max_age_s, copy = self._means, self.layout.lookup.max_age_s, self._copy
+        began = means.clock.monotonic()
+        if copy is not None:
             self.figures.age_s = copy.age_s
-            return
-        if copy is None:
-            means = self._means
+            if copy.age_s < max_age_s * RENEWED_FROM:
+                return
+            if copy.age_s <= max_age_s and began < self._renewed_from:
+                return
+        else:
             copy = Copy(self.layout, self._foreign, means.clock, means.bytes_max)
         try:
             self._read(copy)
         except Unanswered:
+            self.figures.age_s = copy.age_s
             if copy.stack is None or copy.age_s > max_age_s:
                 raise
-        if copy.age_s > max_age_s:
-            self._copy = None
-            self._choice.gone("to read it took longer than a copy may be old")
+            now = means.clock.monotonic()
+            self._renewed_from = now + max(AGAIN_S, AGAIN * (now - began))
+            return
+        if copy.age_s > max_age_s * (1 - RENEWED_FROM):  # it would be renewed with every question
+            self._copy, self.figures.age_s = None, 0.0
+            self.measure()
+            self._choice.gone("to read it took longer than a renewal may, for how old it may be")
             self._tell()
             return
-        self._copy = copy
+        self._copy, self._renewed_from = copy, 0.0
         self.figures.age_s = copy.age_s
-        self._means.make_room(self)
+        means.make_room(self)
 
     def _read(self, copy: Copy) -> None:
         assert self._choice is not None
-        is_new, began = copy.stack is None, self._means.clock.monotonic()
+        began = self._means.clock.monotonic()
         rows = copy.read(self._means.warehouses())
         took = self._means.clock.monotonic() - began
-        if is_new or not self._foreign.version:
+        if copy.is_anew:
             self._choice.copied(rows, took)
         else:
             self._choice.kept(took)

@@ -22,6 +22,8 @@ class Copy:
         self._bytes_max = bytes_max
         self._version = ""
         self._as_of = 0.0
+        self.is_anew = False
+        """Whether all rows were read, the last time."""
         self.stack: Stack | None = None
 
     @property
@@ -32,21 +34,30 @@ class Copy:
     def read(self, warehouses: Warehouses) -> int:
         """Make it new: read all rows, or what has changed, if that can be told. Tell how many."""
         as_of, version = self._clock.monotonic(), ""
+        self.is_anew = False
         if self._foreign.version:
             version = warehouses.version(self._foreign)
             if self.stack is not None and version == self._version:
                 self._as_of = as_of
                 return 0
-        read = self._read(warehouses, self._version if self.stack is not None else "")
-        rows = Versions.of(self._layout, read)
-        if self.stack is not None and self._version:
-            self.stack.put_on_top(rows)
+        changed = self._changed(warehouses)
+        if self.stack is None or not len(changed):
+            changed = self._read(warehouses, "")
+            self.stack, self.is_anew = Stack(self._layout, changed), True
         else:
-            self.stack = Stack(self._layout, rows)
+            self.stack.put_on_top(changed)
         self._as_of, self._version = as_of, version
-        return len(rows)
+        return len(changed)
 
-    def _read(self, warehouses: Warehouses, after: str) -> pa.Table:
+    def _changed(self, warehouses: Warehouses) -> Versions:
+        """Give what has come after the version that is held; nothing if that cannot be told. If
+        there is none although the version is another, it went back: rows were put in place of all.
+        """
+        if self.stack is None or not self._version:
+            return Versions.of(self._layout, self._layout.table([]))
+        return self._read(warehouses, self._version)
+
+    def _read(self, warehouses: Warehouses, after: str) -> Versions:
         tables, size = [self._layout.table([])], 0
         with closing(warehouses.read(self._layout.lookup, after)) as pieces:
             for rows in pieces:
@@ -54,4 +65,4 @@ class Copy:
                 size += tables[-1].nbytes
                 if size > self._bytes_max:
                     raise TooLarge
-        return pa.concat_tables(tables)
+        return Versions.of(self._layout, pa.concat_tables(tables))

@@ -69,6 +69,8 @@ class Choice:
         self._period_s = period_s
         self._clock = clock
         self._asking = Line()
+        self._distinct = 1.0
+        """How many of the keys of a question were asked for, the last time."""
         self._row_s = ROW_S
         self._is_counted = False
         self._rows: int | None = None
@@ -82,19 +84,24 @@ class Choice:
         now = self._clock.monotonic()
         if now > self._since + self._period_s:
             self._turn(now)
-        self._spent += self._asking.at(keys)
-        self._statements += 1
-        self._keys += keys
         if self.strategy is not Strategy.REPLICA:
             if self._rows is None or not self._is_counted:
                 self._rows, self._is_counted = count(), True
-            if self._spent >= max(self._rows * self._row_s, self._keeping()):
-                self._switch(Strategy.REPLICA)
+            spent = self._spent + self._costs(keys)
+            if spent >= max(self._rows * self._row_s, self._keeping()):
+                self._switch(Strategy.REPLICA, keys)
         return self.strategy
 
-    def asked(self, keys: int, seconds: float) -> None:
-        """Take note of what a statement took."""
-        self._asking.add(keys, seconds)
+    def answered(self, keys: int) -> None:
+        """Take note that so many keys were answered: to ask for them costs so much, or would."""
+        self._spent += self._costs(keys)
+        self._statements += bool(keys)
+        self._keys += keys
+
+    def asked(self, keys: int, distinct: int, seconds: float) -> None:
+        """Take note of what a statement took that asked for the distinct ones of so many keys."""
+        self._distinct = distinct / keys
+        self._asking.add(distinct, seconds)
 
     def copied(self, rows: int, seconds: float) -> None:
         """Take note of what it took to copy the table."""
@@ -124,18 +131,25 @@ class Choice:
         self._statements = self._keys = 0
         self._is_counted = False
 
+    def _costs(self, keys: int) -> float:
+        """Tell what it takes to ask for so many keys."""
+        return self._asking.at(max(round(keys * self._distinct), 1)) if keys else 0.0
+
     def _keeping(self) -> float:
         if self._keeping_s is not None:
             return self._keeping_s
         return float("inf") if self._rows is None else self._rows * self._row_s
 
-    def _switch(self, strategy: Strategy) -> None:
+    def _switch(self, strategy: Strategy, keys: int = 0) -> None:
+        """Answer so from now on; so many keys are being asked for."""
         self.strategy = strategy
+        spent, statements = self._spent + self._costs(keys), self._statements + bool(keys)
+        keys += self._keys
         fixed, each = self._asking.fitted()
         rows = "the table" if self._rows is None else f"{self._rows:,} rows"
         self.why = (
-            f"in {self._period_s:g} s, to ask for {self._keys:,} keys by {self._statements:,} "
-            f"statements costs {self._spent:.3g} s ({1e3 * fixed:.3g} ms each, and "
+            f"in {self._period_s:g} s, to ask for {keys:,} keys by {statements:,} "
+            f"statements costs {spent:.3g} s ({1e3 * fixed:.3g} ms each, and "
             f"{1e6 * each:.3g} us for a key); to copy {rows} costs {1e6 * self._row_s:.3g} us for "
             f"each, and to keep the copy {self._keeping():.3g} s"
         )

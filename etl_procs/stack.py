@@ -44,7 +44,9 @@ class Stack:
         return sum(versions.nbytes for versions in self._held)
 
     def put_on_top(self, newer: Versions) -> None:
-        """Take in all versions of some keys."""
+        """Take in all versions of some keys, if there are some."""
+        if not len(newer):
+            return
         stack = [*self._held, newer]
         while len(stack) > 1 and len(stack[-1]) * RATIO > len(stack[-2]):
             newest = stack.pop()

@@ -18,6 +18,8 @@ from wire import Wire
 from etl_procs import Lookup, Strategy
 from etl_procs.errors import Unanswered
 from etl_procs.metrics import LookupFigures
+from etl_procs.stack import Stack
+from etl_procs.versions import Layout, Versions
 from migrations import asking
 from migrations.asking import Asker
 
@@ -194,8 +196,66 @@ def test_with_a_version_only_what_has_changed_is_read_again(
     assert read == [200, 2], "both versions of one key"
 
 
-def test_a_copy_that_takes_too_long_to_read_does_not_answer(
+@pytest.mark.parametrize(
+    "how",
+    [
+        "TRUNCATE crm.dim",
+        "TRUNCATE crm.dim; ALTER SEQUENCE crm.change RESTART; "
+        "INSERT INTO crm.dim SELECT n, n, 'x' || n, 0, '2020', NULL, 'new', nextval('crm.change') "
+        "FROM generate_series(0, 99) AS n",
+        "UPDATE crm.dim SET note = 'restored', changed = changed - 100",
+        "DELETE FROM crm.dim WHERE changed = (SELECT max(changed) FROM crm.dim)",
+    ],
+    ids=["emptied", "reloaded", "restored", "the last one"],
+)
+def test_when_a_version_goes_back_all_is_read_again(make: Makes, how: str) -> None:
+    made = make("changes")
+    made.put(*rows(200, "old"))
+    assert notes(made) == {"old"}
+    made.warehouse.execute(how)
+    for note in ("a", "b"):
+        made.clock.advance(AGE_S)
+        assert made.ask(*KEYS) == made.right(*KEYS)
+        made.warehouse.execute(UPDATE, [note, False, None, 7])
+
+
+def test_an_empty_layer_is_not_put_on_top(make: Makes) -> None:
+    layout = Layout(make("replica", "number_alone").lookup)
+    stack = Stack(layout, Versions.of(layout, layout.table([(1, 1, None, "n")])))
+    stack.put_on_top(Versions.of(layout, layout.table([])))
+    assert len(stack._held) == 1
+
+
+def test_a_renewal_that_fails_slowly_is_not_tried_again_with_each_question(
     make: Makes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, tried = make("replica"), []
+    made.put(*rows(200))
+    assert notes(made) == {"n"}
+
+    def fails(self: Asker, lookup: Lookup, after: str = "") -> Iterator[Any]:
+        tried.append(made.clock.monotonic())
+        made.clock.advance(0.3)
+        yield from ()
+        raise Unanswered("it is away", hint="")
+
+    monkeypatch.setattr(Asker, "read", fails)
+    made.clock.seconds = AGE_S / 2
+    for _ in range(5):
+        assert notes(made) == {"n"}
+        made.clock.advance(0.5)
+    assert tried == [5.0]
+    made.clock.seconds = 8.4
+    assert notes(made) == {"n"}
+    made.clock.seconds = 10.1
+    with pytest.raises(Unanswered):
+        notes(made)
+    assert tried == [5.0, 8.4, 10.1], "what is too old is read, however lately that failed"
+
+
+@pytest.mark.parametrize("took_s", [0.6 * AGE_S, AGE_S + 1])
+def test_a_copy_that_takes_too_long_to_read_does_not_answer(
+    make: Makes, monkeypatch: pytest.MonkeyPatch, took_s: float
 ) -> None:
     made = make("replica")
     made.put(*rows(200))
@@ -203,12 +263,12 @@ def test_a_copy_that_takes_too_long_to_read_does_not_answer(
 
     def slowly(self: Asker, lookup: Lookup, after: str = "") -> Iterator[Any]:
         yield from of(self, lookup, after)
-        made.clock.advance(AGE_S + 1)
+        made.clock.advance(took_s)
 
     monkeypatch.setattr(Asker, "read", slowly)
     assert notes(made) == {"n"}
     assert (made.figures.misses, made.figures.hits, made.figures.entries) == (200, 0, 0)
-    assert "took longer than a copy may be old" in made.figures.why
+    assert "to read it took longer than a renewal may" in made.figures.why
 
 
 @pytest.mark.parametrize(
@@ -284,6 +344,16 @@ def test_a_question_that_is_cut_anywhere_is_asked_again_and_answered_right(
             if not wire.was_cut:
                 break
         assert step > 3
+
+
+def test_where_nothing_is_asked_nothing_is_measured(make: Makes) -> None:
+    made = make("auto")
+    for _ in range(3):
+        assert made.ask((0, None, 0, "2026")) == made.right((0, None, 0, "2026"))
+    kept: Any = next(iter(made.caller._store.lookups._kept.values()))
+    assert kept._choice._asking.weight == 0
+    made.ask((0, "x", 0, "2026"), *[(0, "y", 0, "2026")] * 9)
+    assert (kept._choice._asking.weight, kept._choice._asking.x) == (1, 2)
 
 
 def test_auto_asks_copies_when_that_costs_less_and_asks_again_and_says_why(

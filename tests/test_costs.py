@@ -42,7 +42,7 @@ class World:
         self.asking_alone += took
         if chosen is ASK:
             self._copied_at = None
-            self.choice.asked(keys, took)
+            self.choice.asked(keys, keys, took)
             self.spent += took
         elif self._copied_at is None or self.changed_s is None:
             if self._copied_at is None or self.clock.monotonic() - self._copied_at >= PERIOD_S:
@@ -53,6 +53,7 @@ class World:
             self.choice.kept(self.changed_s)
             self.spent += self.changed_s
             self._copied_at = self.clock.monotonic()
+        self.choice.answered(keys)
         return chosen
 
     def live(self, seconds: float, *, every_s: float, keys: int) -> list[Strategy]:
@@ -103,6 +104,20 @@ def test_a_declared_replica_is_asked_only_while_others_have_its_memory() -> None
     assert world.live(100, every_s=1, keys=1) == [COPY]
     world.choice.gone("others needed the memory")
     assert world.live(100, every_s=1, keys=10_000) == [ASK, COPY]
+
+
+def test_what_was_not_answered_was_not_spent() -> None:
+    world = World(rows=100_000)
+    for _ in range(100):
+        assert world.choice.choose(10_000, lambda: world.rows) is ASK
+
+
+def test_the_same_key_many_times_costs_as_much_as_once() -> None:
+    world = World(rows=100_000)
+    for _ in range(100):
+        world.choice.asked(10_000, 1, 1e-3)
+        world.choice.answered(10_000)
+        assert world.choice.choose(10_000, lambda: world.rows) is ASK
 
 
 @given(
