@@ -10,6 +10,7 @@ from phased import rows, waiting
 
 from etl_procs import Trial
 from tpcdi import oracle
+from tpcdi.dataflow import remains
 from tpcdi.flow import flow
 from tpcdi.oracle.comparison import differences
 
@@ -189,3 +190,7 @@ def test_what_comes_between_two_phases_waits_for_the_next(tmp_path: Path) -> Non
         phased.in_order(trial, feed)
         assert {id_ for (id_,) in rows(trial, "dimcustomer", "customerid")} == {1, 5}
         assert {id_ for (id_,) in rows(trial, "dimtrade", "tradeid")} == {1}
+
+
+def test_every_table_in_which_rows_wait_is_counted() -> None:
+    assert [table.name for table in remains.TABLES if not table.parks] == []

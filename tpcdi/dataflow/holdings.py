@@ -13,7 +13,9 @@ from tpcdi.dataflow.sources import HOLDING, flow, holding_changes, holdings
 from tpcdi.dataflow.trades import closed, closed_trades
 
 waiting = flow.table(
-    "waiting_holdings", f"number INTEGER PRIMARY KEY, {HOLDING}, UNIQUE (hh_t_id, number)"
+    "waiting_holdings",
+    f"number INTEGER PRIMARY KEY, {HOLDING}, UNIQUE (hh_t_id, number)",
+    parks=True,
 )
 """What is held after trades that are not over."""
 held = Held(holdings)

@@ -39,11 +39,13 @@ from tpcdi.dataflow.versions import Image
 TRADES = OUTLETS["dimtrade"]
 
 waiting = flow.table(
-    "waiting_trades", f"{TRADE}, since INTEGER NOT NULL, PRIMARY KEY (t_id), UNIQUE (since, t_id)"
+    "waiting_trades",
+    f"{TRADE}, since INTEGER NOT NULL, PRIMARY KEY (t_id), UNIQUE (since, t_id)",
+    parks=True,
 )
 """Trades that lack an event; or since a phase, what they refer to."""
 waiting_events = flow.table(
-    "waiting_events", f"{trade_events.columns.sql}, UNIQUE (th_t_id, th_st_id)"
+    "waiting_events", f"{trade_events.columns.sql}, UNIQUE (th_t_id, th_st_id)", parks=True
 )
 open_trades = flow.table("open_trades", f"{stored('dimtrade')}, PRIMARY KEY (tradeid)")
 closed_trades = flow.table(
