@@ -30,7 +30,7 @@ from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
 
 QUEUES_WAIT_S = 0.5
-REST_S = 1.0
+REST_S, REST_S_MAX = 1.0, 60.0
 """How long a dataflow rests, at least, to which a warehouse has not answered."""
 REST = 10
 """So many times as long as that took, if that is longer: while it fails, all others wait."""
@@ -188,7 +188,7 @@ class Core:
 
     def _let_rest(self, unanswered: Mapping[str, tuple[Unanswered, float]]) -> None:
         for name, (error, took_s) in unanswered.items():
-            rest_s = max(REST_S, REST * took_s)
+            rest_s = min(max(REST_S, REST * took_s), REST_S_MAX)
             log.warning("%s waits for %.0f s, and others go on: %s", name, rest_s, error)
             self._flows[name].rests_until = self._clock.monotonic() + rest_s
 
