@@ -31,7 +31,7 @@ from headrace.crash import CrashPoints
 
 QUEUES_WAIT_S = 0.5
 REST_S, REST_S_MAX = 1.0, 60.0
-"""How long a dataflow rests, at least, to which a warehouse has not answered."""
+"""How long a dataflow rests, at least and at most, to which a warehouse has not answered."""
 REST = 10
 """So many times as long as that took, if that is longer: while it fails, all others wait."""
 MB = 2**20
