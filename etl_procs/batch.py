@@ -209,8 +209,10 @@ class Batch:
         """Tell where a tuple came from; None for one that a procedure made."""
         if self._origin is None:
             return None
-        (row,) = self.origin.slice(index, 1).to_pylist()
-        return None if row[PARTITION] is None else Position(*row.values())
+        for row in self.origin.slice(index, 1).to_pylist():
+            if row[PARTITION] is not None:
+                return Position(*row.values())
+        return None
 
 
 def nowhere(count: int) -> pa.Table:

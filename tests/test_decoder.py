@@ -62,6 +62,16 @@ def test_a_record_at_which_we_fail_is_a_dead_letter_and_the_others_are_read(
     assert [row["_value"] for row in rows] == [value for value, _ in held]
 
 
+def test_that_memory_ends_makes_no_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> object:
+        raise pa.ArrowMemoryError("no more")
+
+    monkeypatch.setattr(Reader, "read", fails)
+    stream = Dataflow("d").stream("t", "a INTEGER", batches=by_count(1))
+    with pytest.raises(MemoryError):
+        Decoder(stream).decode(*records_of([(b"{}", [])]).columns)
+
+
 def test_an_element_whose_names_are_long_together_is_a_dead_letter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

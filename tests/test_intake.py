@@ -89,6 +89,7 @@ def test_a_tuple_knows_where_it_came_from(count: int) -> None:
         for index, (_, name) in enumerate(batch.tuples):
             partition, offset = map(int, str(name).split(":"))
             assert batch.position(index) == Position(partition, offset, str(name).encode())
+        assert batch.position(len(batch)) is None
 
 
 # By punctuation.

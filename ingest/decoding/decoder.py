@@ -69,6 +69,8 @@ class Decoder:
         columns = partition, offset, value, headers
         try:
             return self._decode(*columns)
+        except MemoryError:
+            raise  # that is no record's fault
         except Exception as error:  # noqa: BLE001 - what it is, we did not foresee
             if len(value) == 1:
                 return self._failed(partition, offset, value, error)
