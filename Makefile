@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo airflow test prove check lock
+.PHONY: help setup demo airflow test prove check picture lock
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 10
@@ -33,6 +33,9 @@ check: setup ## what is quick: format, lint, types, import layers, rules of the 
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest -q tests/test_house.py tests/test_compose.py
+
+picture: setup ## the status page under load, taken in Chromium: docs/status-*.png
+	@PYTHONPATH=. $(BIN)/python tests/status_picture.py
 
 lock: ## renew the locks and the digests of the jars
 	@$(PYTHON) requirements/environments.py lock

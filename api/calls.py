@@ -9,7 +9,8 @@ from fastapi import APIRouter, Body, Header
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr
 from starlette.responses import Response
 
-from api.guard import KEYED
+from api.grant import Scope
+from api.guard import needs
 from api.line import Line
 from api.problem import JSON, problems
 from api.values import dump, to_json
@@ -79,10 +80,10 @@ class Calls:
 
 def router(calls: Calls) -> APIRouter:
     """Make the routes."""
-    made = APIRouter(prefix="/v1/calls", tags=["calls"], dependencies=KEYED)
+    made = APIRouter(prefix="/v1/calls", tags=["calls"])
     line = Line("calls", at_once=AT_ONCE, waiting_max=WAITING_MAX)
 
-    @made.get("", responses=problems(401))
+    @made.get("", responses=problems(401), dependencies=needs(Scope.LOOK))
     async def list_calls() -> CallsOut:
         """List the calls that the dataflows declare, with their arguments and results."""
         return calls.described()
@@ -91,6 +92,7 @@ def router(calls: Calls) -> APIRouter:
         "/{dataflow}/{name}",
         response_model=ResultOut,
         responses=problems(400, 401, 404, 409, 413, 422, 500, 503),
+        dependencies=needs(Scope.CALL),
     )
     async def make_call(
         dataflow: str,

@@ -1,23 +1,70 @@
 """The catalogue: which tables can be asked for, by the names that people use for them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from api.errors import QueryRefused
+from api.grant import Restriction
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
 
 
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What the island knows of a dataflow: not its code, so that it can be told to a process."""
+
+    name: str
+    places: tuple[str, ...]
+    """Its partitions, as answers name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a caller sees of an outlet."""
+
+    outlet: Outlet
+    columns: tuple[str, ...]
+    where: str = ""
+    """A predicate in PostgreSQL's SQL over all of its columns; empty: all rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The outlets of the loaded dataflows."""
+    """The outlets of the loaded dataflows, as a caller sees them."""
 
-    def __init__(self, dataflows: Mapping[str, Dataflow]) -> None:
-        self.dataflows = dataflows
-        self.outlets = tuple(
-            outlet for dataflow in dataflows.values() for outlet in dataflow.outlets.values()
-        )
-        self.columns = frozenset(name for o in self.outlets for name in o.columns.names)
+    flows: Mapping[str, Flow]
+    outlets: tuple[Outlet, ...]
+    restrictions: Mapping[str, Restriction] = field(default_factory=dict)
+    """By the full names of outlets; those that are not here are seen whole."""
+    columns: frozenset[str] = field(init=False)
 
-    def find(self, schema: str, name: str) -> Outlet:
+    def __post_init__(self) -> None:
+        names = frozenset(name for outlet in self.outlets for name in self.shown(outlet).columns)
+        object.__setattr__(self, "columns", names)
+
+    @classmethod
+    def of(cls, dataflows: Mapping[str, Dataflow]) -> "Catalogue":
+        """Make the catalogue of some dataflows."""
+        flows = {
+            name: Flow(name, tuple(map(flow.place, range(flow.partitions))))
+            for name, flow in dataflows.items()
+        }
+        return cls(flows, tuple(o for flow in dataflows.values() for o in flow.outlets.values()))
+
+    def only(self, tables: Mapping[str, Restriction]) -> "Catalogue":
+        """Give what a caller sees who may see these tables alone."""
+        seen = tuple(outlet for outlet in self.outlets if outlet.full_name in tables)
+        return replace(self, outlets=seen, restrictions=tables)
+
+    def shown(self, outlet: Outlet) -> Shown:
+        """Tell what is seen of an outlet."""
+        restriction = self.restrictions.get(outlet.full_name, Restriction())
+        names = outlet.columns.names
+        if restriction.columns is not None:
+            names = tuple(name for name in names if name in restriction.columns)
+        return Shown(outlet, names, restriction.where)
+
+    def find(self, schema: str, name: str) -> Shown:
         """Find the outlet called `name`; the schema may be left out when only one is."""
         found = [o for o in self.outlets if o.name == name and schema in ("", o.dataflow)]
         asked = f"{schema}.{name}" if schema else name
@@ -32,4 +79,4 @@ class Catalogue:
                 f"the table {asked} is in {len(found)} dataflows",
                 hint=f"Write one of: {', '.join(outlet.full_name for outlet in found)}.",
             )
-        return found[0]
+        return self.shown(found[0])

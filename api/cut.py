@@ -1,33 +1,36 @@
-"""The cut: one consistent point over core and warehouse, and what each side gives to it.
+"""The cut: one consistent point over cores and warehouses, and where the rows of each table are.
 
-The cores' snapshots are opened first, then the warehouse's, and of what is staged in a core only
-the batches after the warehouse's ledger are taken. A push in between is seen by the later one:
+The cores' snapshots are opened first, then the warehouses', and of what is staged in a core only
+the batches after a warehouse's ledger are taken. A push in between is seen by the later one:
 what it moved comes from the warehouse, whose ledger says so, and whatever the core has forgotten
 had arrived there before. So each row, or each key's last operation, is there exactly once.
+
+Where several warehouses are asked, the cut is at the batch that the furthest of them has, and what
+the others lack is taken from the cores.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import Enum
-from itertools import chain
 from pathlib import Path
+from typing import Protocol
 
-import psycopg
-from psycopg import IsolationLevel
-
-from api.errors import NotReady
+from api.catalogue import Flow
+from api.errors import NoLonger, NotYet
 from etl_procs import reader
-from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
 from etl_procs.reader import Snapshot
 from etl_procs.store import make_durable
-from migrations import ledger, staged, tables
+from headrace.clock import Clock
 from migrations.errors import Gap, LedgerMismatch
-from migrations.warehouse import Connection
+from migrations.ledger import Migrated, Place
+from migrations.staged import Range
 
-Flows = Mapping[str, Dataflow]
+TRIES = 10
+"""So often a cut is tried that pushes overtake."""
 
 
 class Freshness(Enum):
@@ -42,136 +45,276 @@ class Freshness(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """One point: each partition's batch, and where the rows of an outlet are.
+class Moment:
+    """Which cut is asked for."""
 
-    That is: what the name of their schema in the warehouse ends with, and the tables that hold what
-    is staged; for an outlet with a key, operations (see `migrations.staged`).
-    """
+    freshness: Freshness = Freshness.STAGED
+    as_of: Mapping[str, int] = field(default_factory=dict)
+    """Batches by the names of partitions, in place of a freshness."""
+    max_lag_s: float | None = None
+    """In place of a freshness: whichever costs least, if nothing that it lacks is older."""
+
+    @property
+    def asks_cores(self) -> bool:
+        """Whether the cores have to be looked at, however many warehouses there are."""
+        return bool(self.as_of or self.freshness is Freshness.STAGED or self.max_lag_s is not None)
+
+
+class There(Enum):
+    """What counts of the rows that a warehouse has of a table."""
+
+    MAIN = "main"
+    LIVE = "live"
+    BOUNDED = "bounded"
+    """Main, and delta up to a batch of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A warehouse's ledger, as its open snapshot has it."""
+
+    arrived: Mapping[Place, Migrated]
+    merged: Mapping[Place, int]
+
+
+class Holder(Protocol):
+    """Who holds tables: it can be looked at as it is at one moment."""
+
+    def snapshot(self, flows: Sequence[Flow]) -> Seen:
+        """Begin a transaction that sees one state, and tell what has arrived in it."""
+        ...
+
+    def end(self) -> None:
+        """End it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Where the rows of a table are at a cut."""
+
+    there: There
+    bounds: tuple[int, ...] = ()
+    """The last batch of delta that counts, of each partition."""
+    staged: tuple[Range, ...] = ()
+    rows: int = 0
+    """How many of them are staged, about."""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One point: each partition's batch, and where the rows of each table are."""
 
     as_of: Mapping[str, int]
-    ending: str = ""
-    staged: Mapping[Outlet, str] = field(default_factory=dict)
+    parts: Mapping[Outlet, Part]
+    freshness: Freshness
 
 
 @contextmanager
-def of_main(connection: Connection, outlets: Sequence[Outlet], flows: Flows) -> Iterator[Cut]:
-    """Open what is merged in the warehouse, on `connection`, until the block ends."""
-    with _warehouse_snapshot(connection, outlets, flows) as arrived:
-        merged = ledger.merged(connection, sorted({name for name, _ in arrived}))
-        as_of = {flows[name].place(p): merged[name, p] for name, p in arrived}
-        yield Cut(as_of, tables.MAIN)
-
-
-@contextmanager
-def of_delta(connection: Connection, outlets: Sequence[Outlet], flows: Flows) -> Iterator[Cut]:
-    """Open all that has arrived in the warehouse, on `connection`, until the block ends."""
-    with _warehouse_snapshot(connection, outlets, flows) as arrived:
-        yield Cut({flows[name].place(p): row.batch for (name, p), row in arrived.items()})
-
-
-@contextmanager
-def of_staged(
-    connection: Connection, outlets: Sequence[Outlet], flows: Flows, paths: Sequence[Path]
+def opened(
+    moment: Moment,
+    holders: Mapping[Outlet, Holder],
+    flows: Mapping[str, Flow],
+    cores: Sequence[Path],
+    clock: Clock,
 ) -> Iterator[Cut]:
-    """Open the state of the cores, by partition, and the warehouse together on `connection`,
-    until the block ends.
+    """Open a cut over some tables, each with who holds it, until the block ends.
+
+    The cores are not looked at where the warehouses can answer alone.
     """
-    most = max((flows[outlet.dataflow].partitions for outlet in outlets), default=1)
-    with ExitStack() as cores:
-        snapshots = cores.enter_context(reader.cut(paths[:most]))
-        # Made before the transaction, which may write into temporary tables and not make them.
-        made = _staged_tables(connection, snapshots, outlets, flows)
-        with _warehouse_snapshot(connection, outlets, flows) as arrived:
-            as_of, ranges = {}, defaultdict(list)
-            for (name, partition), row in arrived.items():
-                snapshot = snapshots[partition]
-                _check_core(name, flows[name].place(partition), row, snapshot)
-                through = max(row.batch, snapshot.batch(name))
-                as_of[flows[name].place(partition)] = through
-                if through > row.batch:
-                    make_durable(paths[partition])  # no core must lose what an answer tells
-                    ranges[name].append(staged.Range(snapshot, partition, row.batch, through))
-            filled = {
-                outlet: name
-                for outlet, name in made.items()
-                if _filled(connection, outlet, name, ranges[outlet.dataflow])
+    tables: dict[Holder, list[Outlet]] = defaultdict(list)
+    for outlet, holder in holders.items():
+        tables[holder].append(outlet)
+    wanted = {name: flows[name] for name in dict.fromkeys(o.dataflow for o in holders)}
+    _check_names(moment.as_of, wanted)
+    most = 0
+    if wanted and (moment.asks_cores or len(tables) > 1):
+        most = max(len(flow.places) for flow in wanted.values())
+    with ExitStack() as stack:
+        for _ in range(TRIES):
+            snapshots: list[Snapshot] = []
+            if most:
+                snapshots = stack.enter_context(reader.cut(cores[:most]))
+            seen = {
+                holder: holder.snapshot(
+                    [wanted[n] for n in dict.fromkeys(o.dataflow for o in held)]
+                )
+                for holder, held in tables.items()
             }
-            cores.close()  # a long query must not keep a core from clearing its log
-            yield Cut(as_of, staged=filled)
+            if not _overtaken(snapshots, list(seen.values())):
+                break
+            for holder in seen:
+                holder.end()
+            stack.close()
+        else:
+            raise LedgerMismatch(
+                "a warehouse has batches that its core does not have, or others come before one "
+                "can look at both",
+                hint="Ask again; or with freshness main. A core that was restored lacks what came "
+                "after its copy was made.",
+            )
+        standings = {
+            place: _standing(place, list(seen.values()), snapshots)
+            for flow in wanted.values()
+            for place in _places(flow)
+        }
+        freshness = moment.freshness
+        if moment.max_lag_s is not None:
+            oldest = clock.now() - timedelta(seconds=moment.max_lag_s)
+            freshness = _fresh_enough(standings, snapshots, oldest)
+        if freshness is Freshness.MAIN and _is_between(standings, seen.values()):
+            freshness = Freshness.DELTA
+        at = {
+            place: _asked(moment.as_of, wanted[place[0]].places[place[1]], standing)
+            if moment.as_of
+            else standing[freshness]
+            for place, standing in standings.items()
+        }
+        parts = {
+            outlet: _part(outlet, wanted[outlet.dataflow], at, seen[holder], snapshots)
+            for outlet, holder in holders.items()
+        }
+        for partition in sorted({r.partition for part in parts.values() for r in part.staged}):
+            make_durable(cores[partition])  # no core must lose what an answer tells
+        as_of = {wanted[name].places[p]: batch for (name, p), batch in at.items()}
+        yield Cut(as_of, parts, freshness)
 
 
-def _filled(
-    connection: Connection, outlet: Outlet, name: str, ranges: Sequence[staged.Range]
-) -> bool:
-    """Copy what is staged for an outlet; tell whether there is any."""
-    rows = staged.carried(outlet, staged.read(outlet, *ranges))
-    first = next(rows, None)
-    if first is None:
+def _overtaken(snapshots: Sequence[Snapshot], seen: Sequence[Seen]) -> bool:
+    """Tell whether batches that came after the cores' snapshots have arrived somewhere, while there
+    are places where they have not: the rest of them could not be told.
+    """
+    if not snapshots or (len(snapshots) == 1 and len(seen) == 1):
         return False
-    staged.copy(connection, outlet, staged.temporary(name), chain([first], rows))
-    return True
+    return any(
+        row.batch > snapshots[partition].batch(name)
+        for one in seen
+        for (name, partition), row in one.arrived.items()
+    )
 
 
-def _staged_tables(
-    connection: Connection, snapshots: Sequence[Snapshot], outlets: Sequence[Outlet], flows: Flows
-) -> dict[Outlet, str]:
-    made = {}
-    for number, outlet in enumerate(outlets):
-        of_flow = snapshots[: flows[outlet.dataflow].partitions]
-        if any(s.measure(outlet, 0, s.batch(outlet.dataflow))[0] for s in of_flow):
-            name = f"staged_{number}"
-            with _not_ready(outlet.dataflow):
-                staged.create(connection, outlet, staged.temporary(name))
-            made[outlet] = name
-    return made
+def _places(flow: Flow) -> list[Place]:
+    return [(flow.name, partition) for partition in range(len(flow.places))]
 
 
-@contextmanager
-def _warehouse_snapshot(
-    connection: Connection, outlets: Sequence[Outlet], flows: Flows
-) -> Iterator[dict[tuple[str, int], ledger.Migrated]]:
-    connection.isolation_level = IsolationLevel.REPEATABLE_READ
-    connection.read_only = True
-    with connection.transaction():
-        names = sorted({outlet.dataflow for outlet in outlets})
-        with _not_ready(", ".join(names)):
-            # The first query fixes the snapshot: rows and ledger are seen as they are now.
-            arrived = ledger.read(connection, names) if names else {}
-        wanted = [(name, p) for name in names for p in range(flows[name].partitions)]
-        for name, partition in wanted:
-            if (name, partition) not in arrived:
-                raise _unprepared(name)
-        yield {place: arrived[place] for place in wanted}
+def _check_names(as_of: Mapping[str, int], flows: Mapping[str, Flow]) -> None:
+    known = {place for flow in flows.values() for place in flow.places}
+    if as_of and known != set(as_of):
+        raise NotYet(
+            f"as_of names {', '.join(sorted(as_of))}, and the query reads "
+            f"{', '.join(sorted(known)) or 'no table'}",
+            hint="Give the batch of each, as an answer tells it.",
+        )
 
 
-def _check_core(name: str, place: str, row: ledger.Migrated, snapshot: Snapshot) -> None:
+def _standing(
+    place: Place, seen: Sequence[Seen], snapshots: Sequence[Snapshot]
+) -> dict[Freshness, int]:
+    """Tell the batch of a partition that each freshness means."""
+    holding = [one for one in seen if place in one.arrived]
+    arrived = max(one.arrived[place].batch for one in holding)
+    committed = snapshots[place[1]].batch(place[0]) if snapshots else arrived
+    return {
+        Freshness.MAIN: max(one.merged[place] for one in holding),
+        Freshness.DELTA: arrived,
+        Freshness.STAGED: max(committed, arrived),
+    }
+
+
+def _fresh_enough(
+    standings: Mapping[Place, Mapping[Freshness, int]],
+    snapshots: Sequence[Snapshot],
+    oldest: datetime,
+) -> Freshness:
+    """Find the freshness that costs least and lacks nothing that was committed before a moment."""
+    for freshness in (Freshness.MAIN, Freshness.DELTA):
+        for (name, partition), standing in standings.items():
+            batch = standing[freshness]
+            if batch < standing[Freshness.STAGED]:
+                at = snapshots[partition].committed_at(name, batch + 1)
+                if at is None or at < oldest:
+                    break
+        else:
+            return freshness
+    return Freshness.STAGED
+
+
+def _is_between(standings: Mapping[Place, Mapping[Freshness, int]], seen: Iterable[Seen]) -> bool:
+    """Tell whether some warehouse has merged less than the furthest one, and has more in delta: of
+    a key, that may be only a later state.
+    """
+    for one in seen:
+        mains = {place: standings[place][Freshness.MAIN] for place in one.arrived}
+        lacks = any(one.merged[place] < main for place, main in mains.items())
+        if lacks and any(main < one.arrived[place].batch for place, main in mains.items()):
+            return True
+    return False
+
+
+def _asked(as_of: Mapping[str, int], name: str, standing: Mapping[Freshness, int]) -> int:
+    """Give the batch that is asked for, if it is there and still kept."""
+    batch, last, merged = as_of[name], standing[Freshness.STAGED], standing[Freshness.MAIN]
+    if batch > last:
+        raise NotYet(
+            f"batch {batch} of {name} is not there yet: the last one is {last}",
+            hint="Ask again when it is.",
+        )
+    if batch < merged:
+        raise NoLonger(
+            f"batch {batch} of {name} is merged into the batches through {merged}",
+            hint=f"Ask as of {merged} or later; merges run when merge.* says so.",
+        )
+    return batch
+
+
+def _part(
+    outlet: Outlet,
+    flow: Flow,
+    at: Mapping[Place, int],
+    seen: Seen,
+    snapshots: Sequence[Snapshot],
+) -> Part:
+    places = _places(flow)
+    staged = []
+    for place in places:
+        row, through = seen.arrived[place], at[place]
+        if snapshots:
+            _check_core(place, flow.places[place[1]], row, snapshots[place[1]])
+        if through > row.batch:
+            staged.append(Range(snapshots[place[1]], place[1], row.batch, through))
+    measured = [r.snapshot.measure(outlet, r.after, r.through) for r in staged]
+    there = There.BOUNDED
+    if all(min(at[p], seen.arrived[p].batch) == seen.merged[p] for p in places):
+        there = There.MAIN  # whatever has arrived beyond it is not asked for, or there is nothing
+    elif all(at[place] >= seen.arrived[place].batch for place in places):
+        there = There.LIVE
+    if there is There.BOUNDED and outlet.key:
+        arrived = {flow.places[p]: seen.arrived[name, p].batch for name, p in places}
+        raise NoLonger(
+            f"of {outlet.full_name}, which has a key, what its rows were before batch "
+            f"{max(arrived.values())} is not kept in the warehouse: a push brings only the last "
+            "state of each",
+            hint=f"Ask as of {arrived} or later.",
+        )
+    bounds = tuple(at[place] for place in places) if there is There.BOUNDED else ()
+    held = tuple(r for r, (rows, _) in zip(staged, measured, strict=True) if rows)
+    rows, size = (sum(of) for of in zip((0, 0), *measured, strict=True))
+    return Part(there, bounds, held, rows, size)
+
+
+def _check_core(place: Place, name: str, row: Migrated, snapshot: Snapshot) -> None:
     if not row.fed_by(snapshot.core_id):
         raise LedgerMismatch(
-            f"the warehouse's {place} is fed by the core {row.core}, and the core here is "
+            f"the warehouse's {name} is fed by the core {row.core}, and the core here is "
             f"{snapshot.core_id}: their batches do not continue each other",
             hint="Ask with freshness main; or point warehouse.url and home at a warehouse and a "
             "data folder that belong together.",
         )
-    forgotten = snapshot.forgotten(name)
+    forgotten = snapshot.forgotten(place[0])
     if row.batch < forgotten:
         raise Gap(
-            f"the warehouse has {place} through batch {row.batch}, and the core has forgotten what "
+            f"the warehouse has {name} through batch {row.batch}, and the core has forgotten what "
             f"it staged through batch {forgotten}: the rows in between are in neither",
             hint="Ask with freshness main or delta; `headrace warehouse status` tells more.",
         )
-
-
-@contextmanager
-def _not_ready(dataflow: str) -> Iterator[None]:
-    try:
-        yield
-    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-        raise _unprepared(dataflow) from error
-
-
-def _unprepared(dataflow: str) -> NotReady:
-    return NotReady(
-        f"the warehouse has no tables of {dataflow} yet",
-        hint="The engine makes them when it first reaches the warehouse: see `headrace status`.",
-    )

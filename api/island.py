@@ -1,205 +1,273 @@
 """The query island: one SELECT over what is staged and what has arrived, as if it were one table.
 
 The query is parsed, checked against the lists of what is allowed, and written anew with a
-subquery in the place of each table. It runs in the warehouse, in a read-only transaction, next to
-a temporary table with what has not yet arrived: rows that are added to those there or, for an
-outlet with a key, the last operation of each key, in place of the row of that key.
+subquery in the place of each table: see `sources`. It is answered at one cut, by the plan that
+costs least.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+import logging
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, LiteralString
-
-import psycopg
-from sqlglot import exp
+from typing import Any
 
 from api import cut
-from api.catalogue import Catalogue
-from api.cut import Cut, Freshness
-from api.errors import LimitExceeded, NotReady, QueryRefused
-from api.parse import render
-from api.resolve import Resolved, resolve
-from etl_procs import staging
+from api.answer import Answer, Column
+from api.catalogue import Catalogue, Shown
+from api.costs import Rates
+from api.cut import Cut, Moment
+from api.errors import QueryRefused, Unfinished
+from api.finish import Finisher
+from api.grant import Restriction
+from api.joined import NotAlike
+from api.parse import Parameter
+from api.plans import Plan
+from api.question import Question, live, nothing
+from api.resolve import Resolved, Template, resolve
+from api.shims import Shim
+from api.shims.postgres import Postgres
+from api.split import Split, split
 from etl_procs.model import Outlet
 from etl_procs.reader import Reader
-from migrations.errors import translated
-from migrations.warehouse import Connection, Warehouse
+from headrace.clock import Clock, SystemClock
+from headrace.errors import Refused
+from migrations.warehouse import Warehouse
 
-# No name outside pg_catalog can take the place of a function; whole answers are wanted, not first
-# rows; and text means the same whatever the server's own settings.
-SETTINGS: LiteralString = """\
-SELECT set_config('search_path', 'pg_catalog', false),
-       set_config('standard_conforming_strings', 'on', false),
-       set_config('timezone', 'UTC', false),
-       set_config('cursor_tuple_fraction', '1', false),
-       set_config('statement_timeout', %(timeout_ms)s, false)"""
+log = logging.getLogger(__name__)
+
+KEPT = 256
+"""Queries whose text was looked at, and that are kept for when they come again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column of an answer, with PostgreSQL's name for its type."""
+class Asked:
+    """A query, and at which cut it is to be answered."""
 
-    name: str
-    type: str
+    sql: str
+    parameters: tuple[Parameter, ...] = ()
+    moment: Moment = field(default_factory=Moment)
+    timeout_ms: int = 30_000
+    plan: Plan | None = None
+    """The plan that is to be taken, if it can be; None: the one that costs least."""
+    tables: tuple[tuple[str, Restriction], ...] | None = None
+    """What the caller may see, and nothing else; None: all tables."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What a query's text and the catalogue say of it, and what a warehouse has said of it."""
+
+    template: Template
+    tables: tuple[Shown, ...]
+    """One for each place in the text."""
+    split: Split | str
+    """How it is divided, or why it is not."""
+    columns: tuple[Column, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Rows, and the batch of each dataflow, or of each of its partitions, that they are as of."""
+class Setting:
+    """What an island is over: values that can be told to another process."""
 
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    as_of: dict[str, int]
-    freshness: Freshness
-
-
-@dataclass(frozen=True, slots=True)
-class Island:
-    """Answers queries over warehouses and the cores that feed them. Safe to share by threads."""
-
-    warehouses: Sequence[Warehouse]
-    """A query is answered by the first that has all of its tables."""
-    cores: Sequence[Path]
+    warehouses: tuple[Warehouse, ...]
+    """A table is asked of the first that has it."""
+    cores: tuple[Path, ...]
     """The core of each partition."""
     catalogue: Catalogue
-    timeout_ms: int
-    rows_max: int
+    rates: Rates = field(default_factory=Rates)
+    memory_mb: int = 512
+    """For what the island itself computes."""
 
-    def query(self, sql: str, freshness: Freshness) -> Answer:
-        """Answer one SELECT at one cut."""
-        try:
-            resolved = resolve(sql, self.catalogue)
-            place = self._place(resolved.outlets)
-            with translated("answering a query"), self._connection(place) as connection:
-                with self._cut(connection, resolved.outlets, freshness) as at:
-                    columns, rows = self._run(connection, _text(resolved, at))
-                return Answer(columns, rows, dict(at.as_of), freshness)
-        except RecursionError as error:
-            raise QueryRefused("the query is nested too deeply", hint="Flatten it.") from error
 
-    def check_core(self) -> None:
-        """Raise what keeps a core from being read."""
-        for path in self.cores:
-            with Reader(path).snapshot():
-                pass
+class Island:
+    """Answers queries over warehouses and the cores that feed them, one at a time."""
 
-    def check_warehouse(self) -> None:
-        """Raise what keeps the first warehouse from answering: it is away, or has no tables yet."""
-        place = self.warehouses[0]
-        outlets = [outlet for outlet in self.catalogue.outlets if place.takes(outlet)]
-        with (
-            translated("asking the warehouse"),
-            self._connection(place) as connection,
-            cut.of_main(connection, outlets, self.catalogue.dataflows),
-        ):
-            pass
-
-    def _place(self, outlets: Sequence[Outlet]) -> Warehouse:
-        for place in self.warehouses:
-            if all(map(place.takes, outlets)):
-                return place
-        names = ", ".join(outlet.full_name for outlet in outlets)
-        raise QueryRefused(
-            f"no warehouse has all of {names}",
-            hint="Ask one of them at a time, or route them to one warehouse: see warehouse.tables.",
-        )
+    def __init__(self, setting: Setting, clock: Clock | None = None) -> None:
+        self.setting = setting
+        self._clock = clock or SystemClock()
+        self._sessions: dict[str, Shim] = {}
+        self._finisher = Finisher(setting.memory_mb)
+        self._kept: OrderedDict[Hashable, Prepared] = OrderedDict()
 
     @contextmanager
-    def _connection(self, place: Warehouse) -> Iterator[Connection]:
-        # One for each query: its temporary tables and settings end with it.
-        with place.connect(application="headrace api") as connection:
-            connection.execute(SETTINGS, {"timeout_ms": str(self.timeout_ms)})
-            yield connection
+    def answer(self, asked: Asked) -> Iterator[Answer]:
+        """Open the answer to one SELECT at one cut; its rows are to be read within the block."""
+        with ExitStack() as opened:
+            try:
+                answer = self._begun(opened.enter_context(self._opened(asked)), asked.plan)
+            except Unfinished as error:
+                if asked.plan is not None:
+                    raise
+                log.warning("a divided query is asked as a whole: %s", error.what)
+                opened.close()
+                question = opened.enter_context(self._opened(asked))
+                answer = self._begun(question, Plan.SHIP)
+            yield answer
 
-    def _cut(
-        self, connection: Connection, outlets: Sequence[Outlet], freshness: Freshness
-    ) -> AbstractContextManager[Cut]:
-        match freshness:
-            case Freshness.MAIN:
-                return cut.of_main(connection, outlets, self.catalogue.dataflows)
-            case Freshness.DELTA:
-                return cut.of_delta(connection, outlets, self.catalogue.dataflows)
-            case Freshness.STAGED:
-                return cut.of_staged(connection, outlets, self.catalogue.dataflows, self.cores)
+    def explain(self, asked: Asked) -> dict[str, Any]:
+        """Tell how a query would be answered now, and why so; nothing of it is asked."""
+        with self._opened(asked) as question:
+            told = question.explained(question.decision(asked.plan))
+        if asked.tables is not None:  # neither what restricts the caller, nor what others' rows do
+            for candidate in told["candidates"]:
+                candidate["sql"] = {}
+            for table in told["tables"]:
+                table["staged_rows"] = table["staged_bytes"] = 0
+        return told
 
-    def _run(
-        self, connection: Connection, text: str
-    ) -> tuple[tuple[Column, ...], tuple[tuple[Any, ...], ...]]:
-        with self._told_apart(), connection.cursor("answer") as cursor:
-            cursor.execute(text.encode())
-            rows = cursor.fetchmany(self.rows_max + 1)
-            if len(rows) > self.rows_max:
-                raise LimitExceeded(
-                    f"the answer has more than {self.rows_max} rows",
-                    hint="Filter, aggregate or LIMIT it; the limit is api.query_rows_max.",
-                )
-            columns = tuple(
-                Column(column.name, _type_name(connection, column.type_code))
-                for column in cursor.description or ()
+    def cancel(self) -> None:
+        """Have the query at hand end soon. Another thread may ask for it."""
+        self._finisher.interrupt()
+        for session in list(self._sessions.values()):
+            session.cancel()
+
+    def close(self) -> None:
+        """Close the sessions with the warehouses."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+
+    def _begun(self, question: Question, wanted: Plan | None) -> Answer:
+        """Begin to answer: what keeps a plan from being run is known with the first rows."""
+        decision = question.decision(wanted)
+        rows = question.run(decision, self._finisher)
+        first = next(rows, None)
+        return Answer(question.head(decision), rows if first is None else chain([first], rows))
+
+    @contextmanager
+    def _opened(self, asked: Asked) -> Iterator[Question]:
+        with self._kept_if_well():
+            prepared = self._prepared(asked)
+            homes = self._homes(prepared.tables)
+            place = self._place(homes)
+            sessions = {place, *homes.values()}
+            for session in sessions:
+                session.limit(asked.timeout_ms)
+        with self._cut(asked.moment, homes, sessions) as at:
+            if prepared.columns is None:
+                written = live if len(sessions) == 1 else nothing
+                prepared.columns = place.columns(written(prepared.template, prepared.tables))
+            yield Question(
+                prepared.template,
+                prepared.tables,
+                prepared.split,
+                prepared.columns,
+                at,
+                at.freshness.value,
+                homes,
+                place,
+                self.setting.rates,
             )
-            return columns, tuple(rows)
 
     @contextmanager
-    def _told_apart(self) -> Iterator[None]:
-        """Tell what is wrong with the query from what is wrong with the warehouse."""
+    def _kept_if_well(self) -> Iterator[None]:
+        """Keep the sessions, unless something is wrong with one of them."""
         try:
             yield
-        except psycopg.errors.QueryCanceled as error:
-            raise LimitExceeded(
-                f"the query took longer than {self.timeout_ms} ms",
-                hint="Ask for less at once; the limit is api.query_timeout_ms.",
-            ) from error
-        except psycopg.errors.UndefinedTable as error:
-            raise NotReady(
-                f"the warehouse lacks a table of the query: {error.diag.message_primary}",
-                hint="The engine makes it when it is started with the dataflow that defines it.",
-            ) from error
-        except psycopg.Error as error:
-            too_complex = (error.sqlstate or "").startswith("54")
-            if isinstance(error, psycopg.OperationalError) and not too_complex:
+        except Refused:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def _cut(
+        self, moment: Moment, homes: Mapping[Outlet, Shim], sessions: AbstractSet[Shim]
+    ) -> Iterator[Cut]:
+        if len(sessions) == 1 and moment.asks_cores:
+            with self._kept_if_well():
+                for session in sessions:
+                    session.prepare([outlet for outlet, home in homes.items() if home is session])
+        setting = self.setting
+        with ExitStack() as ends:
+            try:
+                at = ends.enter_context(
+                    cut.opened(moment, homes, setting.catalogue.flows, setting.cores, self._clock)
+                )
+                for session in sessions - set(homes.values()):
+                    session.snapshot([])  # a query of no table, too, is only to read
+                yield at
+                _end(sessions)
+            except Refused:
+                _end(sessions)
                 raise
-            raise QueryRefused(
-                f"PostgreSQL refuses the query: {error.diag.message_primary or error}",
-                hint=error.diag.message_hint or "Mend the query and ask again.",
-            ) from error
+            except BaseException:
+                self.close()  # in which state the sessions are is not known
+                raise
+
+    def _prepared(self, asked: Asked) -> Prepared:
+        of = (asked.sql, repr(asked.parameters), asked.tables)  # to Python, 1 is True and 1.0
+        if of not in self._kept:
+            try:
+                catalogue = self.setting.catalogue
+                if asked.tables is not None:
+                    catalogue = catalogue.only(dict(asked.tables))
+                resolved = resolve(asked.sql, catalogue, asked.parameters)
+                tables = tuple(shown for _, shown in resolved.places)
+                place = self._place(self._homes(tables))
+                divided = _divided(resolved, place)
+                self._kept[of] = Prepared(resolved.template(), tables, divided)
+            except RecursionError as error:
+                raise QueryRefused("the query is nested too deeply", hint="Flatten it.") from error
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(of)
+        return self._kept[of]
+
+    def _homes(self, tables: Sequence[Shown]) -> dict[Outlet, Shim]:
+        """Find a warehouse for each table: the same for all of them, if there is one."""
+        outlets = list(dict.fromkeys(shown.outlet for shown in tables))
+        for place in self.setting.warehouses:
+            if all(map(place.takes, outlets)):
+                return dict.fromkeys(outlets, self._session(place)) if tables else {}
+        homes = {}
+        for outlet in outlets:
+            takers = [place for place in self.setting.warehouses if place.takes(outlet)]
+            if not takers:
+                raise QueryRefused(
+                    f"no warehouse has {outlet.full_name}",
+                    hint="Route it to one: see warehouse.tables.",
+                )
+            homes[outlet] = self._session(takers[0])
+        return homes
+
+    def _place(self, homes: Mapping[Outlet, Shim]) -> Shim:
+        return next(iter(homes.values()), None) or self._session(self.setting.warehouses[0])
+
+    def _session(self, place: Warehouse) -> Shim:
+        if place.name not in self._sessions:
+            self._sessions[place.name] = Postgres(place)
+        return self._sessions[place.name]
 
 
-def _text(resolved: Resolved, at: Cut) -> str:
-    """Write the query, with both halves of each table in its place."""
-
-    def source(outlet: Outlet) -> exp.Query:
-        schema = outlet.dataflow + at.ending
-        there = _select(outlet, exp.table_(outlet.name, db=schema, alias="there"))
-        name = at.staged.get(outlet)
-        if name is None:
-            return there
-        table = exp.table_(name, db="pg_temp", alias="staged")
-        staged = _select(outlet, table)
-        if outlet.key:
-            there = there.where(exp.not_(exp.Exists(this=_of_same_key(outlet, table))))
-            staged = staged.where(exp.not_(exp.column(staging.DELETED)))
-        return exp.union(there, staged, distinct=False)
-
-    return render(resolved.with_sources(source))
+def _divided(resolved: Resolved, place: Shim) -> Split | str:
+    try:
+        return split(resolved, orders_text=place.orders_text)
+    except NotAlike as why:
+        return str(why)
 
 
-def _select(outlet: Outlet, table: exp.Table) -> exp.Select:
-    columns = [exp.column(exp.to_identifier(name)) for name in outlet.columns.names]
-    return exp.select(*columns).from_(table)
+def _end(sessions: Iterable[Shim]) -> None:
+    for session in sessions:
+        session.end()
 
 
-def _of_same_key(outlet: Outlet, staged: exp.Table) -> exp.Select:
-    """Select the operation that is staged for a row that is there."""
-    same = [
-        exp.column(name, table="staged").eq(exp.column(name, table="there")) for name in outlet.key
-    ]
-    return exp.select("1").from_(staged.copy()).where(*same)
+def check_core(setting: Setting) -> None:
+    """Raise what keeps a core from being read."""
+    for path in setting.cores:
+        Reader(path).check()
 
 
-def _type_name(connection: Connection, oid: int) -> str:
-    info = connection.adapters.types.get(oid)
-    if info is None:
-        return "unknown"
-    return info.regtype if info.oid == oid else f"{info.regtype}[]"
+def check_warehouse(setting: Setting) -> None:
+    """Raise what keeps the first warehouse from answering: it is away, or has no tables yet."""
+    place = setting.warehouses[0]
+    taken = {o.dataflow for o in setting.catalogue.outlets if place.takes(o)}
+    session = Postgres(place)
+    try:
+        session.snapshot([setting.catalogue.flows[name] for name in sorted(taken)])
+    finally:
+        session.close()

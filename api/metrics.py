@@ -28,17 +28,18 @@ class Metric:
     kind: str
     help: str
     samples: list[Sample]
+    prefix: str = PREFIX
 
     def lines(self) -> Iterator[str]:
         """Write it out."""
         if not self.samples:
             return
-        yield f"# HELP {PREFIX}{self.name} {self.help}"
-        yield f"# TYPE {PREFIX}{self.name} {self.kind}"
+        yield f"# HELP {self.prefix}{self.name} {self.help}"
+        yield f"# TYPE {self.prefix}{self.name} {self.kind}"
         for suffix, labels, value in self.samples:
             pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
             of = "{" + pairs + "}" if pairs else ""
-            yield f"{PREFIX}{self.name}{suffix}{of} {_number(value)}"
+            yield f"{self.prefix}{self.name}{suffix}{of} {_number(value)}"
 
 
 class Figures:
@@ -50,12 +51,18 @@ class Figures:
         living: Callable[[], Sequence[Measured | None]],
         pushers: Callable[[], Mapping[str, Pushing]] = dict,
     ) -> None:
-        self._cores = cores
+        self.cores = cores
         self._living = living
         self._pushers = pushers
 
-    def text(self) -> str:
-        """Give all of them, as they are now. What a dead engine has left is not among them."""
+    def living(self) -> Sequence[Measured | None]:
+        """Give what each partition of a living engine measures; None where none lives."""
+        return self._living()
+
+    def text(self, more: Iterable[Metric] = ()) -> str:
+        """Give all of them, and more, as they are now. What a dead engine has left is not among
+        them.
+        """
         living = self._living()
         up = bool(living) and None not in living
         metrics = [_gauge("up", "Whether an engine runs and measures.", [({}, up)])]
@@ -64,9 +71,10 @@ class Figures:
             for name, pusher in self._pushers().items()
         ]
         metrics += [_gauge("pusher_up", "Whether it pushes, or waits for a warehouse.", pushers)]
-        by_core = [_held(path) for path in self._cores]
+        by_core = [_held(path) for path in self.cores]
         metrics += _of_all(by_core)
         metrics += _of_all([[] if found is None else _measured(found) for found in living])
+        metrics += more
         return "\n".join(line for metric in metrics for line in metric.lines()) + "\n"
 
 
@@ -112,15 +120,20 @@ def _measured(found: Measured) -> list[Metric]:
     by_stream = [({"dataflow": d, "stream": s}, queue) for (d, _, s), queue in queues.items()]
     return [
         _gauge("measured_timestamp_seconds", "When this was so.", [({}, found.at.timestamp())]),
-        _counter("commits_total", "Groups of batches committed.", [({}, figures["commits"])]),
-        _counter(
+        counter("commits_total", "Groups of batches committed.", [({}, figures["commits"])]),
+        counter(
             "rollbacks_total", "Groups rolled back, and run again.", [({}, figures["rollbacks"])]
         ),
-        _counter("batches_total", "Batches committed.", _by_flow(figures["batches"])),
-        _counter("aborts_total", "Attempts that failed.", _by_unit(figures["aborts"])),
-        _counter("dead_batches_total", "Batches given up.", _by_unit(figures["dead_batches"])),
-        _counter("dead_tuples_total", "Tuples set aside.", _by_flow(figures["dead_tuples"])),
-        _counter(
+        counter("batches_total", "Batches committed.", _by_flow(figures["batches"])),
+        counter(
+            "tuples_total",
+            "Tuples taken from outside, in batches that are committed.",
+            [(_stream(name), count) for name, count in figures["tuples"].items()],
+        ),
+        counter("aborts_total", "Attempts that failed.", _by_unit(figures["aborts"])),
+        counter("dead_batches_total", "Batches given up.", _by_unit(figures["dead_batches"])),
+        counter("dead_tuples_total", "Tuples set aside.", _by_flow(figures["dead_tuples"])),
+        counter(
             "repeats_total",
             "Tuples passed over, for their source had sent them before.",
             [(labels, queue["repeats"]) for labels, queue in by_stream],
@@ -146,12 +159,12 @@ def _measured(found: Measured) -> list[Metric]:
             [(_table(name), count) for name, count in figures["parked"].items()],
         ),
         *_lookups(figures["lookups"]),
-        _histogram(
+        histogram(
             "procedure_seconds",
             "How long a procedure took for one batch.",
             [(_unit(name), histogram) for name, histogram in figures["units"].items()],
         ),
-        _histogram(
+        histogram(
             "group_seconds", "How long one commit took, with all in it.", [({}, figures["groups"])]
         ),
         _sizes(figures["group_sizes"], sum(figures["batches"].values())),
@@ -182,10 +195,11 @@ def _plain(kind: str, name: str, text: str, samples: Iterable[tuple[Labels, floa
     return Metric(name, kind, text, [("", labels, value) for labels, value in samples])
 
 
-_gauge, _counter = partial(_plain, "gauge"), partial(_plain, "counter")
+_gauge, counter = partial(_plain, "gauge"), partial(_plain, "counter")
 
 
-def _histogram(name: str, text: str, found: Iterable[tuple[Labels, Mapping[str, Any]]]) -> Metric:
+def histogram(name: str, text: str, found: Iterable[tuple[Labels, Mapping[str, Any]]]) -> Metric:
+    """Make a metric of histograms, by their labels."""
     samples: list[Sample] = []
     for labels, of in found:
         buckets = [(bound, of["buckets"].get(bound, 0)) for bound in BOUNDS[:-1]]  # one has no end
@@ -224,7 +238,9 @@ def _labels(kind: str, full_name: str) -> Labels:
     return {"dataflow": dataflow, kind: name}
 
 
-_unit, _table, _lookup = (partial(_labels, kind) for kind in ("procedure", "table", "lookup"))
+_unit, _table, _lookup, _stream = (
+    partial(_labels, kind) for kind in ("procedure", "table", "lookup", "stream")
+)
 
 
 def _number(value: float) -> str:

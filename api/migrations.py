@@ -9,7 +9,8 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from api.guard import KEYED
+from api.grant import Scope
+from api.guard import needs
 from api.line import Line
 from api.problem import JSON, problems
 from api.values import dump
@@ -50,7 +51,16 @@ class IdleIn(BaseModel):
 class MigrationIn(BaseModel):
     """What is to be done."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"kind": "pull", "warehouse": "default"},
+                {"kind": "merge", "dataflows": ["shop"], "idle": {"deadline_s": 600}},
+                {"kind": "rebuild", "warehouse": "reports", "source": "default"},
+            ]
+        },
+    )
 
     kind: Kind = Field(
         description="pull: bring what the cores have staged into the warehouse; merge: its deltas "
@@ -80,6 +90,35 @@ class ErrorOut(BaseModel):
 
 class MigrationOut(BaseModel):
     """A migration, as far as it has come."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "nightly-2026-11-19",
+                    "kind": "pull",
+                    "warehouse": "default",
+                    "dataflows": ["shop"],
+                    "idle": {"query_s_max": 60.0, "active_max": 4, "deadline_s": 900.0},
+                    "source": "",
+                    "state": "failed",
+                    "stage": "tries again in 10.0 s: connecting to the warehouse default",
+                    "rows": 12000,
+                    "bytes": 480000,
+                    "reached": {"shop": 41},
+                    "findings": [],
+                    "error": {
+                        "code": "Away",
+                        "what": "connecting to the warehouse default: connection refused",
+                        "hint": "Ask again under another id when it answers.",
+                    },
+                    "created_at": "2026-11-19T01:00:00+00:00",
+                    "started_at": "2026-11-19T01:00:00+00:00",
+                    "ended_at": "2026-11-19T01:05:02+00:00",
+                }
+            ]
+        }
+    )
 
     id: str
     kind: Kind
@@ -132,6 +171,33 @@ class PusherOut(BaseModel):
 class WarehouseOut(BaseModel):
     """A warehouse."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "default",
+                    "state": "ok",
+                    "pusher": {
+                        "state": "pushes",
+                        "since": "2026-11-19T18:00:00+00:00",
+                        "what": "",
+                        "hint": "",
+                    },
+                    "dataflows": [
+                        {
+                            "name": "shop",
+                            "committed": 42,
+                            "arrived": 41,
+                            "merged": 38,
+                            "waiting_rows": 120,
+                            "moved_at": "2026-11-19T18:00:01+00:00",
+                        }
+                    ],
+                }
+            ]
+        }
+    )
+
     name: str
     state: str = Field(description="ok, or what is wrong with its database.")
     pusher: PusherOut | None = Field(description="null: no engine runs.")
@@ -156,13 +222,14 @@ class Moved:
 def router(moved: Moved) -> APIRouter:
     """Make the routes."""
     jobs, registry, places = moved.jobs, moved.registry, moved.places
-    made = APIRouter(prefix="/v1", tags=["migrations"], dependencies=KEYED)
+    made = APIRouter(prefix="/v1", tags=["migrations"])
     line = Line("requests for migrations", at_once=AT_ONCE, waiting_max=WAITING_MAX)
 
     @made.put(
         "/migrations/{id}",
         response_model=MigrationOut,
-        responses={201: {"model": MigrationOut}, **problems(400, 401, 409, 422, 503)},
+        responses={201: {"model": MigrationOut}, **problems(400, 401, 404, 409, 422, 503)},
+        dependencies=needs(Scope.MIGRATE),
     )
     async def put_migration(id: Id, asked: MigrationIn) -> Response:
         """Ask for a migration; the same again is the same one (200), another one refused (409).
@@ -174,7 +241,10 @@ def router(moved: Moved) -> APIRouter:
         return Response(dump(document(found)), status, media_type=JSON)
 
     @made.get(
-        "/migrations/{id}", response_model=MigrationOut, responses=problems(401, 404, 422, 503)
+        "/migrations/{id}",
+        response_model=MigrationOut,
+        responses=problems(401, 404, 422, 503),
+        dependencies=needs(Scope.LOOK),
     )
     async def get_migration(id: Id) -> Response:
         """Tell how far a migration is, or how it ended."""
@@ -186,18 +256,24 @@ def router(moved: Moved) -> APIRouter:
         status_code=202,
         response_model=MigrationOut,
         responses=problems(401, 404, 409, 422, 503),
+        dependencies=needs(Scope.MIGRATE),
     )
     async def cancel_migration(id: Id) -> Response:
         """Have a migration stop: what it has committed stays, and nothing is left half-done."""
         body = await line.run(lambda: dump(document(jobs.cancel(id))))
         return Response(body, HTTPStatus.ACCEPTED, media_type=JSON)
 
-    @made.get("/migrations", response_model=MigrationsOut, responses=problems(401, 422, 503))
+    @made.get(
+        "/migrations",
+        response_model=MigrationsOut,
+        responses=problems(401, 422, 503),
+        dependencies=needs(Scope.LOOK),
+    )
     async def list_migrations(
-        state: State | None = None,
-        kind: Kind | None = None,
-        warehouse: str = "",
-        limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 100,
+        state: Annotated[State | None, Query(description="Those in this state.")] = None,
+        kind: Annotated[Kind | None, Query(description="Those of this kind.")] = None,
+        warehouse: Annotated[str, Query(description="Those of this warehouse.")] = "",
+        limit: Annotated[int, Query(ge=1, le=LIST_MAX, description="So many at most.")] = 100,
     ) -> Response:
         """List migrations, the newest first: of a state, a kind, a warehouse, or all."""
 
@@ -212,10 +288,28 @@ def router(moved: Moved) -> APIRouter:
 
         return Response(await line.run(listed), media_type=JSON)
 
-    @made.get("/warehouses", response_model=WarehousesOut, responses=problems(401, 503))
+    @made.get(
+        "/warehouses",
+        response_model=WarehousesOut,
+        responses=problems(401, 503),
+        dependencies=needs(Scope.LOOK),
+    )
     async def list_warehouses() -> Response:
         """List the warehouses, and how far each has come."""
         return Response(await line.run(partial(_warehouses, places)), media_type=JSON)
+
+    @made.get(
+        "/warehouses/{name}",
+        response_model=WarehouseOut,
+        responses=problems(401, 404, 503),
+        dependencies=needs(Scope.LOOK),
+    )
+    async def get_warehouse(
+        name: Annotated[str, Path(description="The warehouse's name in the configuration.")],
+    ) -> Response:
+        """Tell how far one warehouse has come, and what is wrong with it, if anything is."""
+        body = await line.run(lambda: dump(asdict(places.find(name))))
+        return Response(body, media_type=JSON)
 
     return made
 

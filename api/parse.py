@@ -1,5 +1,6 @@
 """Parsing: text to one SELECT of which every node is allowed, or a refusal with its place."""
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -14,6 +15,9 @@ from api import grammar
 from api.errors import QueryRefused
 
 DIALECT = "postgres"
+
+# It would write texts of callers, line ends and all, into our log; what it means is a refusal.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 # What may stand before JOIN as a part of it, and before a column or an alias that is called so.
 BEFORE_JOIN = frozenset(
@@ -38,7 +42,11 @@ ONE_SELECT = "Send one SELECT; it may have CTEs, joins, subqueries, set operatio
 ALLOWED = "docs/querying.md lists what the island answers."
 
 
-def parse(sql: str) -> exp.Query:
+Parameter = None | bool | int | float | str | Sequence["Parameter"]
+"""A value that stands for $1, $2 and so on."""
+
+
+def parse(sql: str, parameters: Sequence[Parameter] = ()) -> exp.Query:
     """Parse `sql`, refuse what is not allowed, and fold names as PostgreSQL does."""
     if len(sql) > SQL_CHARS_MAX:
         raise QueryRefused(
@@ -49,7 +57,7 @@ def parse(sql: str) -> exp.Query:
         raise QueryRefused(
             "the query has a NUL character or half a surrogate pair in it", hint="Take it out."
         )
-    statement = _one_statement(sql)
+    statement = _bound(_one_statement(sql), parameters)
     for node in statement.walk():
         _check(node, sql)
     for select in statement.find_all(exp.Select):
@@ -73,7 +81,8 @@ def place(node: exp.Expr) -> tuple[int | None, int | None]:
         if "line" in part.meta:
             # sqlglot keeps where a token ends; people look for where it begins.
             length = part.meta["end"] - part.meta["start"]
-            return part.meta["line"], part.meta["col"] - length
+            mark = isinstance(node, exp.Parameter)  # whose $ has no place of its own
+            return part.meta["line"], part.meta["col"] - length - mark
     return None, None
 
 
@@ -98,6 +107,48 @@ def _one_statement(sql: str) -> exp.Query:
     if not isinstance(statements[0], (*grammar.QUERIES, exp.Subquery)):
         raise QueryRefused("the statement is not a SELECT", hint=ONE_SELECT)
     return cast(exp.Query, statements[0])
+
+
+def _bound(statement: exp.Query, parameters: Sequence[Parameter]) -> exp.Query:
+    """Put values in the places of parameters: as nodes of the tree, never as text."""
+    used = set()
+    for node in list(statement.find_all(exp.Parameter)):
+        number = int(node.name) if node.name.isdecimal() else 0
+        if not 1 <= number <= len(parameters):
+            raise refuse(
+                node,
+                f"there is no value for {node.sql(DIALECT)}",
+                f"{len(parameters)} parameters were sent: the first is $1.",
+            )
+        used.add(number)
+        node.replace(_literal(parameters[number - 1], number))
+    unused = set(range(1, len(parameters) + 1)) - used
+    if unused:
+        raise QueryRefused(
+            f"the query does not use ${min(unused)}",
+            hint=f"{len(parameters)} parameters were sent; write $1 where the first belongs.",
+        )
+    return statement
+
+
+def _literal(value: Parameter, number: int) -> exp.Expr:
+    match value:
+        case None:
+            return exp.Null()
+        case bool():
+            return exp.Boolean(this=value)
+        case int():
+            return exp.paren(exp.Literal.number(value)) if value < 0 else exp.Literal.number(value)
+        case float():
+            return exp.cast(exp.Literal.string(repr(value)), exp.DType.DOUBLE)
+        case str() if not NOT_TEXT.search(value):
+            return exp.Literal.string(value)
+        case list() | tuple():
+            return exp.Array(expressions=[_literal(one, number) for one in value])
+    raise QueryRefused(
+        f"the value of ${number} is not one that PostgreSQL has",
+        hint="A parameter is null, a boolean, a number, a text without NUL, or a list of these.",
+    )
 
 
 def _check_intervals(tokens: Sequence[Token]) -> None:
@@ -155,6 +206,10 @@ def _complaint(node: exp.Expr) -> str | None:
             return f"the type {node.sql(DIALECT).lower()}"
         case exp.Var() if not WORD.fullmatch(node.name):
             return f"the word {node.name!r}"
+        case exp.Group() if node.args.get("all"):
+            return "GROUP BY ALL"  # which only DuckDB has
+        case exp.Limit() if node.expressions:
+            return "LIMIT ... BY"
         case exp.Star() if any(node.args.values()):
             return "a * that leaves out or replaces columns"
         case exp.Column() if node.args.get("db"):

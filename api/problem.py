@@ -9,15 +9,42 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from api.errors import Busy, QueryRefused
+from api.errors import (
+    Busy,
+    ContinuousConflict,
+    ContinuousUnknown,
+    Forgotten,
+    HeadersTooLarge,
+    NoLonger,
+    NoSuchRow,
+    NotYet,
+    QueryCancelled,
+    QueryRefused,
+    QueryUnknown,
+    ScopeMissing,
+    TablesOnly,
+    TooManyRequests,
+    Unauthorized,
+    Unpublished,
+)
 from api.values import dump
-from etl_procs.errors import Aborted, KeyReused, NoSuchCall, Passing
+from etl_procs.errors import (
+    Aborted,
+    KeyReused,
+    NoSuchCall,
+    NoSuchDataflow,
+    NoSuchLetter,
+    NotReplayable,
+    Passing,
+)
+from headrace import telemetry
 from headrace.errors import HeadraceError, NotRunning, Refused
 from migrations.errors import (
     LedgerMismatch,
     MigrationConflict,
     MigrationEnded,
     MigrationUnknown,
+    NoSuchWarehouse,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -25,21 +52,41 @@ JSON = "application/json"
 
 # The first that fits counts.
 STATUSES: tuple[tuple[type[HeadraceError], HTTPStatus], ...] = (
+    (Unauthorized, HTTPStatus.UNAUTHORIZED),
+    (ScopeMissing, HTTPStatus.FORBIDDEN),
+    (TablesOnly, HTTPStatus.FORBIDDEN),
+    (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS),
+    (HeadersTooLarge, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
     (Busy, HTTPStatus.SERVICE_UNAVAILABLE),
     (NotRunning, HTTPStatus.SERVICE_UNAVAILABLE),
     (Passing, HTTPStatus.SERVICE_UNAVAILABLE),
     (NoSuchCall, HTTPStatus.NOT_FOUND),
+    (NoSuchDataflow, HTTPStatus.NOT_FOUND),
+    (NoSuchWarehouse, HTTPStatus.NOT_FOUND),
+    (NoSuchLetter, HTTPStatus.NOT_FOUND),
+    (NotReplayable, HTTPStatus.CONFLICT),
+    (NoSuchRow, HTTPStatus.NOT_FOUND),
     (KeyReused, HTTPStatus.CONFLICT),
     (Aborted, HTTPStatus.CONFLICT),
     (LedgerMismatch, HTTPStatus.CONFLICT),
+    (QueryUnknown, HTTPStatus.NOT_FOUND),
+    (QueryCancelled, HTTPStatus.CONFLICT),
+    (NotYet, HTTPStatus.CONFLICT),
+    (NoLonger, HTTPStatus.GONE),
     (MigrationUnknown, HTTPStatus.NOT_FOUND),
     (MigrationConflict, HTTPStatus.CONFLICT),
     (MigrationEnded, HTTPStatus.CONFLICT),
+    (Unpublished, HTTPStatus.CONFLICT),
+    (ContinuousUnknown, HTTPStatus.NOT_FOUND),
+    (ContinuousConflict, HTTPStatus.CONFLICT),
     (Refused, HTTPStatus.BAD_REQUEST),
     (HeadraceError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
 
-RETRY_AFTER_S = "1"
+RETRY_AFTER_S = 1
+
+OF_THE_GUARD = (401, 403, 429, 431)
+"""Where a key is needed, each of these can be the answer."""
 
 
 def problem(
@@ -57,9 +104,10 @@ def problem(
         "status": status.value,
         "code": code,
         "detail": detail,
+        "request_id": telemetry.REQUEST.get() or None,
     }
     return Response(
-        dump(document | {name: value for name, value in more.items() if value is not None}),
+        dump({name: value for name, value in (document | more).items() if value is not None}),
         status_code=status,
         media_type=MEDIA_TYPE,
         headers=dict(headers or {}),
@@ -67,10 +115,11 @@ def problem(
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the problems that a route may answer with."""
+    """Describe the problems that a route may answer with; 401 brings all of the guard's."""
+    guarded = OF_THE_GUARD if 401 in statuses else ()
     return {
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {}}}
-        for status in statuses
+        for status in sorted({*statuses, *guarded})
     }
 
 
@@ -79,49 +128,74 @@ def install(app: FastAPI) -> None:
     app.exception_handler(HeadraceError)(_headrace)
     app.exception_handler(HTTPException)(_http)
     app.exception_handler(RequestValidationError)(_invalid)
-    app.exception_handler(Exception)(_bug)
+
+
+def status_of(error: HeadraceError) -> HTTPStatus:
+    """Tell the status of an answer that is this error."""
+    return next(status for kind, status in STATUSES if isinstance(error, kind))
+
+
+def document(error: HeadraceError) -> dict[str, Any]:
+    """Write down an error of ours, as a problem has it."""
+    told = {"code": type(error).__name__, "detail": error.what, "hint": error.hint}
+    if isinstance(error, QueryRefused) and error.line is not None:
+        return {**told, "line": error.line, "column": error.column}
+    if isinstance(error, Forgotten):
+        return {**told, "oldest": error.oldest}
+    return told
+
+
+def refusal(error: HeadraceError) -> Response:
+    """Tell an error of ours."""
+    status = status_of(error)
+    return problem(status, headers=_headers(error, status), **document(error))
+
+
+def _headers(error: HeadraceError, status: HTTPStatus) -> Mapping[str, str]:
+    if isinstance(error, (Unauthorized, ScopeMissing)):
+        return {"WWW-Authenticate": error.challenge}
+    if isinstance(error, TooManyRequests):
+        return {"Retry-After": str(error.after_s)}
+    away = status is HTTPStatus.SERVICE_UNAVAILABLE
+    return {"Retry-After": str(RETRY_AFTER_S)} if away else {}
 
 
 async def _headrace(_request: Request, error: HeadraceError) -> Response:
-    status = next(status for kind, status in STATUSES if isinstance(error, kind))
-    away = status is HTTPStatus.SERVICE_UNAVAILABLE
-    place = (error.line, error.column) if isinstance(error, QueryRefused) else (None, None)
-    return problem(
-        status,
-        type(error).__name__,
-        error.what,
-        headers={"Retry-After": RETRY_AFTER_S} if away else None,
-        hint=error.hint,
-        line=place[0],
-        column=place[1],
-    )
+    return refusal(error)
 
 
 async def _http(_request: Request, error: HTTPException) -> Response:
     status = HTTPStatus(error.status_code)
+    if status is HTTPStatus.BAD_REQUEST and error.__cause__ is not None:
+        # FastAPI says no more than that of a body that is no text, or is nested too deeply.
+        what = f"{type(error.__cause__).__name__}: {error.__cause__}"
+        return _wrong(f"the body cannot be read as JSON: {what}", [{"at": "body", "what": what}])
     code = status.name.replace("_", " ").title().replace(" ", "")
     return problem(status, code, error.detail, headers=error.headers)
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
     found = [
-        {"at": "/".join(str(part) for part in one["loc"]), "what": one["msg"]}
+        # As what a body was taken is no part of the place: no field has a space in its name.
+        {
+            "at": "/".join(str(part) for part in one["loc"] if " " not in str(part)),
+            "what": one["msg"],
+        }
         for one in error.errors()
     ]
     detail = "; ".join(f"{one['at']}: {one['what']}" for one in found)
     type_ = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if type_ != JSON and all(one["at"].startswith("body") for one in found):
         detail = f"the body is not said to be JSON: send the header 'Content-Type: {JSON}'"
-    return problem(
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        "Invalid",
-        detail,
-        errors=found,
-    )
+    return _wrong(detail, found)
 
 
-async def _bug(_request: Request, _error: Exception) -> Response:
-    # What it was is in the log, with its traceback; a caller need not see our insides.
+def _wrong(detail: str, found: list[dict[str, str]]) -> Response:
+    return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", detail, errors=found)
+
+
+def bug() -> Response:
+    """Tell of a mistake of ours. What it was is in the log; a caller need not see our insides."""
     return problem(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "Bug",

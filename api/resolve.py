@@ -1,15 +1,15 @@
 """Resolving: which names in a query are tables of the catalogue, and which the query's own."""
 
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from api import grammar
-from api.catalogue import Catalogue
+from api.catalogue import Catalogue, Shown
 from api.errors import QueryRefused
-from api.parse import ALLOWED, parse, place, refuse
-from etl_procs.model import Outlet
+from api.parse import ALLOWED, Parameter, parse, place, refuse, render
 
 # What a table in a FROM clause may have beside its name; `joins` are those in its parentheses.
 TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
@@ -27,26 +27,46 @@ class Resolved:
     """A query, and each place in it where a table of the catalogue stands."""
 
     query: exp.Query
-    places: tuple[tuple[exp.Table, Outlet], ...]
+    places: tuple[tuple[exp.Table, Shown], ...]
 
-    @property
-    def outlets(self) -> tuple[Outlet, ...]:
-        """The tables that the query reads, each once."""
-        return tuple(dict.fromkeys(outlet for _, outlet in self.places))
-
-    def with_sources(self, source: Callable[[Outlet], exp.Query]) -> exp.Query:
-        """Put a subquery in the place of each table. Can be done once: it changes the query."""
-        for table, outlet in self.places:
-            alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table.name))
-            table.replace(
-                exp.Subquery(this=source(outlet), alias=alias, joins=table.args.get("joins"))
-            )
-        return self.query
+    def template(self) -> "Template":
+        """Write the query once, with a mark for each table. It changes the tree."""
+        for number, (table, _) in enumerate(self.places):
+            table.replace(marked(table, number))
+        return Template(render(self.query), len(self.places))
 
 
-def resolve(sql: str, catalogue: Catalogue) -> Resolved:
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A query as text, with a mark in the place of each table."""
+
+    text: str
+    tables: int
+
+    def filled(self, sources: Sequence[str]) -> str:
+        """Put a subquery in each place."""
+        assert len(sources) == self.tables
+        text = self.text
+        for number, source in enumerate(sources):
+            text = text.replace(f'{ALL_OF}"{MARK}{number}"', source)
+        return text
+
+
+def marked(table: exp.Table, number: int) -> exp.Subquery:
+    """Make what stands in the place of a table, under the same name."""
+    alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table.name))
+    inside = exp.select("*").from_(exp.table_(f"{MARK}{number}"))
+    return exp.Subquery(this=inside, alias=alias, joins=table.args.get("joins"))
+
+
+ALL_OF = "SELECT * FROM "
+# Nobody who writes a query can know it, so no text of theirs can hold it.
+MARK = f"headrace_{secrets.token_hex(16)}_"
+
+
+def resolve(sql: str, catalogue: Catalogue, parameters: Sequence[Parameter] = ()) -> Resolved:
     """Parse a query and find its tables; refuse names that are neither."""
-    query = parse(sql)
+    query = parse(sql, parameters)
     places = tuple(
         (table, _find(table, catalogue)) for table in _tables(query, visible=frozenset())
     )
@@ -75,7 +95,7 @@ def _tables(node: exp.Expr, visible: frozenset[str]) -> Iterator[exp.Table]:
             yield from _tables(child, visible)
 
 
-def _find(table: exp.Table, catalogue: Catalogue) -> Outlet:
+def _find(table: exp.Table, catalogue: Catalogue) -> Shown:
     odd = {part for part, value in table.args.items() if value} - TABLE_PARTS
     if odd or not isinstance(table.this, exp.Identifier):
         raise refuse(table, f"{table.sql('postgres')} is not a plain table", ALLOWED)

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from api.guard import KEYED
+from api.grant import Scope
+from api.guard import needs
 from api.line import Line
 from api.problem import JSON, problems
 from api.values import dump
@@ -100,7 +101,7 @@ class Streams:
 
 def router(streams: Streams) -> APIRouter:
     """Make the route."""
-    made = APIRouter(prefix="/v1/streams", tags=["streams"], dependencies=KEYED)
+    made = APIRouter(prefix="/v1/streams", tags=["streams"])
     line = Line("posts", at_once=AT_ONCE, waiting_max=WAITING_MAX)
 
     @made.post(
@@ -108,6 +109,7 @@ def router(streams: Streams) -> APIRouter:
         status_code=HTTPStatus.ACCEPTED,
         response_model=PostedOut,
         responses=problems(400, 401, 404, 409, 413, 415, 422, 503),
+        dependencies=needs(Scope.POST, keeps_to_tables=True),
         openapi_extra={"requestBody": REQUEST_BODY},
     )
     async def post_tuples(

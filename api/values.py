@@ -6,17 +6,11 @@ decimals, NaN and the infinities, dates and times (ISO 8601), bytes (hex).
 
 import json
 import math
-from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
 AS_THEY_ARE = frozenset({int, str, bool, type(None)})
-
-
-def rows_to_json(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
-    """Make rows of JSON values."""
-    return [[to_json(value) for value in row] for row in rows]
 
 
 def to_json(value: Any) -> Any:
@@ -25,7 +19,7 @@ def to_json(value: Any) -> Any:
         return value
     match value:
         case float():
-            return value if math.isfinite(value) else _not_finite(value)
+            return not_finite(value)
         case datetime() | date() | time():
             return value.isoformat()
         case Decimal():
@@ -42,7 +36,10 @@ def dump(document: object) -> bytes:
     return json.dumps(document, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def _not_finite(value: float) -> str:
+def not_finite(value: float) -> float | str:
+    """Make text of a number that JSON has no form for."""
+    if math.isfinite(value):
+        return value
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"

@@ -28,6 +28,7 @@ NAMES = (
     "migrate",
     "trades",
     "tpcdi",
+    "union",
 )
 """Each is a module of this package, with a `run`, and a docstring whose first line tells what."""
 

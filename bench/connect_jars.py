@@ -1,4 +1,5 @@
-"""The jars of Kafka Connect and of Debezium's JDBC sink: fetched once, through Ivy, and pinned.
+"""The jars of Kafka Connect and of Debezium's JDBC sink, which has PostgreSQL's driver: fetched
+once, through Ivy, and pinned.
 
     python -m bench.connect_jars
 
@@ -11,28 +12,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import ivy
+from bench import killing
 from headrace import config
 from headrace.errors import Missing
+from headrace.local import jars
 
 WANTED = Path(__file__).parent / "connect.xml"
 PINS = Path(__file__).parent / "connect.sha256"
 
 
-def are_there() -> bool:
-    """Tell whether they were fetched before."""
-    return _kept().is_dir()
-
-
 def classpath() -> str:
-    """Give the class path; fetch what is on it if that was not done before."""
-    kept = _kept()
-    if not kept.is_dir():
-        with _fetched() as found:
-            _check(found)
-            found.rename(kept)
-    _check(kept)
-    return str(kept / "*")
+    """Give the class path."""
+    return str(_there() / "*")
+
+
+def driver() -> Path:
+    """Give PostgreSQL's JDBC driver."""
+    (found,) = _there().glob("postgresql-*.jar")
+    return found
 
 
 def pin() -> None:
@@ -41,9 +38,21 @@ def pin() -> None:
         PINS.write_text(_digests(found), encoding="ascii")
 
 
+def _there() -> Path:
+    """Give the folder of the jars; fetch them if that was not done before."""
+    kept = _kept()
+    if not kept.is_dir():
+        with _fetched() as found:
+            _check(found)
+            if not kept.is_dir():  # another process may have been quicker
+                found.rename(kept)
+    _check(kept)
+    return kept
+
+
 def _kept() -> Path:
-    jars = config.load({}, environment=config.child_environment({})).config.jars
-    return jars / f"connect-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]}"
+    kept = config.load({}, environment=config.child_environment({})).config.jars
+    return kept / f"connect-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]}"
 
 
 @contextmanager
@@ -53,7 +62,8 @@ def _fetched() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=beside) as work:
         found = Path(work) / "found"
         into = f"{found}/[artifact]-[revision].[ext]"
-        ivy.retrieve(Path(work), "-ivy", WANTED, "-confs", "connect", "-retrieve", into)
+        if not killing.ends_well(jars.ivy_command(Path(work), WANTED, "connect", into=into)):
+            raise Missing("the jars of a peer were not fetched", hint="Run it again, online.")
         yield found
 
 
@@ -63,8 +73,8 @@ def _check(found: Path) -> None:
 
 
 def _digests(found: Path) -> str:
-    jars = sorted(found.iterdir())
-    return "".join(f"{hashlib.sha256(j.read_bytes()).hexdigest()}  {j.name}\n" for j in jars)
+    there = sorted(found.iterdir())
+    return "".join(f"{hashlib.sha256(j.read_bytes()).hexdigest()}  {j.name}\n" for j in there)
 
 
 if __name__ == "__main__":

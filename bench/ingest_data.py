@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from itertools import cycle, islice
 from random import Random
 
-from etl_procs.columns import parse_tuple
+from psycopg import sql
+
+from etl_procs.columns import Type, parse_tuple
 from etl_procs.wire import Delimited
 from ingest import records
 
@@ -22,10 +24,23 @@ COLUMNS = (
     "tax REAL, broker TEXT"
 )
 PARSED = parse_tuple(COLUMNS, "trades").columns
+TYPES = {Type.INTEGER: "BIGINT", Type.REAL: "DOUBLE PRECISION", Type.TEXT: "TEXT"}
 NAMES = tuple(column.name for column in PARSED)
 
 Trade = tuple[int, int, int, str, str, str, str, int, float, float, float, float, float, str]
 Headers = list[tuple[str, bytes]]
+
+
+def declared(*, required: bool) -> sql.Composed:
+    """Write the columns as PostgreSQL declares them; what must be there is, if it is `required`."""
+    return sql.SQL(", ").join(
+        sql.SQL("{} {}{}").format(
+            sql.Identifier(column.name),
+            sql.SQL(TYPES[column.type]),
+            sql.SQL(" NOT NULL" if required and column.required else ""),
+        )
+        for column in PARSED
+    )
 
 
 def trades(count: int, first: int = 0) -> Iterator[Trade]:

@@ -5,9 +5,6 @@ in the database and that of the offsets, Spark's JDBC writer before Spark notes 
 ours at crash points. Each is then started again and ends; its rows tell what is lost or doubled.
 """
 
-import signal
-import subprocess
-import sys
 from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
@@ -16,15 +13,12 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import SparkSession
 
-from bench import ingest_consumers, ingest_jdbc
+from bench import ingest_consumers, ingest_jdbc, killing
 from bench.harness import Figures
-from bench.ingest_data import PARSED
+from bench.ingest_data import declared
 from bench.ingest_engine import Engine
-from etl_procs.columns import Type
-from headrace import config
 from headrace.crash import Point
 
-TYPES = {Type.INTEGER: "BIGINT", Type.REAL: "DOUBLE PRECISION", Type.TEXT: "TEXT"}
 KILLED_AT = 1
 """At which commit a consumer is."""
 JDBC = "spark_jdbc"
@@ -60,7 +54,8 @@ def consumer_killed(work: Work, how: str) -> Figures:
     """Kill a consumer, let another go on, and count."""
     _make(work, table := f"{how}_killed")
     argv = (work.bootstrap, work.topic, work.url, table, how)
-    _run_until_killed("bench.ingest_consumers", *argv, str(KILLED_AT))
+    program = killing.module("bench.ingest_consumers", *argv, str(KILLED_AT))
+    killing.run_until_killed(program, SHORT_LIVED)
     ingest_consumers.consume(*argv)
     return harm(work, sql.Identifier(table))
 
@@ -81,7 +76,8 @@ def jdbc_killed(other: "Future[SparkSession]", work: Work, folder: Path, at_once
     place = folder / table
     place.mkdir()
     argv = (work.bootstrap, work.topic, work.url, table)
-    _run_until_killed("bench.ingest_jdbc", *argv, str(place), str(at_once))
+    program = killing.module("bench.ingest_jdbc", *argv, place, str(at_once))
+    killing.run_until_killed(program, SHORT_LIVED)
     ingest_jdbc.write(other.result(SPARK_STARTS_S), *argv, place, at_once)
     return harm(work, sql.Identifier(table))
 
@@ -110,24 +106,6 @@ def counted(url: str, table: sql.Composable) -> tuple[int, int]:
 
 
 def _make(work: Work, table: str) -> None:
-    columns = [
-        sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(TYPES[column.type]))
-        for column in PARSED
-    ]
+    statement = sql.SQL("CREATE TABLE {} ({})")
     with psycopg.connect(work.url) as connection:
-        connection.execute(
-            sql.SQL("CREATE TABLE {} ({})").format(
-                sql.Identifier(table), sql.SQL(", ").join(columns)
-            )
-        )
-
-
-def _run_until_killed(module: str, *arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**config.child_environment({}), **SHORT_LIVED},
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+        connection.execute(statement.format(sql.Identifier(table), declared(required=False)))

@@ -1,7 +1,7 @@
 """Our way from Kafka into the core, and bare Spark's from Kafka into Arrow, in one Spark.
 
-Each reads the whole topic. The clock starts at the end of the first micro-batch after a part of it,
-WARM_SHARE, is done: starting a query costs both the same, and the pace of ours finds its limit.
+Each reads the whole topic. The clock starts at the end of the first micro-batch after a part of it
+is done (`pace.WARM_SHARE`): starting a query costs both the same, and our own pace finds its limit.
 """
 
 import tempfile
@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from time import perf_counter
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import ingest_spark
+from bench.pace import Pace
 from etl_procs import loader
 from etl_procs.batch import Arrived
 from etl_procs.core import core_path
@@ -26,58 +26,6 @@ from headrace import config
 from headrace.local.home import Home
 from ingest import topics
 from ingest.batcher import Batcher
-
-PATIENCE_S = 300.0
-WARM_SHARE = 0.2
-
-
-class Pace:
-    """Notes how many rows were done when, and tells the time of a row after the first ones."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._done = 0
-        self.marks = [(0, perf_counter())]
-        """How many rows were done at which moment."""
-        self._read = 0
-        self._start: int | None = None
-        self._failure: BaseException | None = None
-        self._changed = threading.Condition()
-
-    def read(self, rows: int) -> None:
-        """Say that a micro-batch has so many rows."""
-        with self._changed:
-            self._read += rows
-            if self._start is None and self._read >= WARM_SHARE * self._count:
-                self._start = self._read
-
-    def add(self, rows: int) -> None:
-        """Say that so many more are done."""
-        with self._changed:
-            self._done += rows
-            self.marks.append((self._done, perf_counter()))
-            self._changed.notify()
-
-    def fail(self, error: BaseException) -> None:
-        """Say that nothing more is done."""
-        with self._changed:
-            self._failure = error
-            self._changed.notify()
-
-    def seconds(self) -> float:
-        """Wait until all are done; tell how long that many take."""
-        with self._changed:
-            ended = self._changed.wait_for(
-                lambda: self._done >= self._count or self._failure is not None, PATIENCE_S
-            )
-            if self._failure is not None:
-                raise self._failure
-            assert ended, f"{self._done} of {self._count} rows after {PATIENCE_S:g} s"
-            assert self._done == self._count, f"{self._done} rows of {self._count}"
-            # If one micro-batch has the rest, all of it counts.
-            start_at = self._start if self._start and self._start < self._count else 0
-            rows, start = next(mark for mark in self.marks if mark[0] >= start_at)
-            return (self.marks[-1][1] - start) / (self._done - rows) * self._count
 
 
 def bare(

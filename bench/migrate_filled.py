@@ -7,21 +7,21 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from bench import migrate_merge, migrate_tables
+from bench import migrate_copies, migrate_tables
 from bench.ingest_data import COLUMNS
-from bench.migrate_merge import BASE
+from bench.keeping import keeping
+from bench.migrate_copies import BASE
 from bench.migrate_ours import HERE
 from bench.migrate_tables import FILL_APPENDED
 from bench.postgres import Connection
-from etl_procs import Batch, Dataflow, Transaction, by_count
+from etl_procs import Dataflow, by_count
 from migrations import layout, tables
 
 BATCH = 100
 INDEXED = "customer"
 
-traded, logged = Dataflow("traded"), Dataflow("logged")
-trades = traded.stream("trades", COLUMNS, batches=by_count(BATCH))
-kept = traded.outlet("kept", COLUMNS, key="id", indexes=[INDEXED])
+traded, trades, kept = keeping("traded", COLUMNS, by_count(BATCH), key="id", indexes=(INDEXED,))
+logged = Dataflow("logged")
 log = logged.outlet("log", COLUMNS, indexes=[INDEXED])
 
 ARRIVED: LiteralString = """\
@@ -33,17 +33,11 @@ KEPT_MAIN, KEPT_DELTA = (tables.identifier(of(kept)) for of in (tables.main, tab
 LOG_MAIN, LOG_DELTA = (tables.identifier(of(log)) for of in (tables.main, tables.delta))
 
 
-@traded.procedure(takes=trades, gives=kept)
-def keep(tx: Transaction, batch: Batch) -> None:
-    """Stage all of it."""
-    tx.emit(kept, batch.table)
-
-
 def make(conninfo: str, rows: int, name: str = BASE) -> None:
     """Make a database with so many rows in the main of the outlet with the key."""
     with psycopg.connect(conninfo, autocommit=True) as server:
         server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    with migrate_merge.connected(conninfo, name) as connection:
+    with migrate_copies.connected(conninfo, name) as connection:
         layout.prepare(connection, HERE, traded)
         migrate_tables.fill_main(connection, rows, KEPT_MAIN)
         analyze(connection, KEPT_MAIN)

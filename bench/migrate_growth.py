@@ -1,26 +1,19 @@
 """What a push costs if main is big: the same operations, into mains of ten times as many rows."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import LiteralString, NamedTuple
+from typing import LiteralString
 
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from bench import ingest_data, migrate_filled, migrate_merge
+from bench import migrate_copies, migrate_filled
 from bench.harness import Result, Setup, copy, folder, in_turns_per, timed
 from bench.ingest_data import NAMES
-from bench.migrate_filled import BATCH, KEPT_MAIN, traded, trades
-from bench.migrate_ours import HERE
-from bench.ours import ARRIVE_ROWS, FILE, Ours, arrivals
-from etl_procs.origin import Origin
-from headrace import config
-from headrace.crash import CrashPoints
-from migrations import warehouse
-from migrations.push import Push
-from migrations.warehouse import Connection
+from bench.migrate_filled import BATCH, KEPT_MAIN, traded
+from bench.migrate_ours import HERE, Moving, moving, stage_trades
+from bench.ours import Ours
 
 TEN = 10
 MAINS = 3
@@ -32,13 +25,6 @@ INSERT INTO {main} SELECT id + step * %(rows)s, {others} FROM {main}, generate_s
 """
 
 
-class Into(NamedTuple):
-    """A push into a warehouse."""
-
-    push: Push
-    connection: Connection
-
-
 def run(setup: Setup, conninfo: str) -> Result:
     """Push into each main in turns."""
     smallest = setup.size(full=100_000, quick=10_000)
@@ -46,14 +32,17 @@ def run(setup: Setup, conninfo: str) -> Result:
     operations = BATCH * max(1, setup.size(full=10_000, quick=10_000) // BATCH)
     make(conninfo, mains)
     with folder(setup.folder, "origin") as origin, ExitStack() as opened:
-        fill(origin, operations * (PUSHES * setup.rounds + 1))
+        with Ours(origin, traded, "strong") as core:
+            stage_trades(core, operations * (PUSHES * setup.rounds + 1))
         trials = {}
         for rows in mains:
             place = opened.enter_context(folder(setup.folder, "growth"))
             copy(origin, place)
-            into = opened.enter_context(pushing(conninfo, rows, place, operations))
-            push(into, operations)  # the first one compiles and connects
-            trials[_size(rows)] = partial(pushed, into, operations)
+            url = make_conninfo(conninfo, dbname=_name(rows))
+            ours = opened.enter_context(moving(place, url))
+            ours.origin.feed(traded.name, [HERE.name])
+            push(ours, operations)  # the first one compiles and connects
+            trials[_size(rows)] = partial(pushed, ours, operations)
         times = in_turns_per(trials, setup, PUSHES)
     small, *_, big = trials
     return Result(
@@ -70,46 +59,25 @@ def make(conninfo: str, mains: list[int]) -> None:
     migrate_filled.make(conninfo, smallest, _name(smallest))
     names = sql.SQL(", ").join(sql.Identifier(name) for name in NAMES if name != "id")
     for before, rows in zip(mains, others, strict=False):
-        migrate_merge.copy(conninfo, _name(before), _name(rows))
-        with migrate_merge.connected(conninfo, _name(rows)) as connection:
+        migrate_copies.copy(conninfo, _name(before), _name(rows))
+        with migrate_copies.connected(conninfo, _name(rows)) as connection:
             grow = sql.SQL(GROW).format(main=KEPT_MAIN, others=names)
             connection.execute(grow, {"rows": before})
             migrate_filled.analyze(connection, KEPT_MAIN)
             connection.execute("CHECKPOINT")
 
 
-def fill(place: Path, operations: int) -> None:
-    """Have a core stage so many."""
-    with Ours(place, traded, "strong") as ours:
-        for first in range(0, operations, ARRIVE_ROWS):
-            some = list(ingest_data.trades(min(ARRIVE_ROWS, operations - first), first))
-            ours.feed(arrivals(trades, some, first_offset=first))
-
-
-@contextmanager
-def pushing(conninfo: str, rows: int, place: Path, operations: int) -> Iterator[Into]:
-    """Open a core for pushes of so many operations into the warehouse with so many rows."""
-    url = make_conninfo(conninfo, dbname=_name(rows))
-    crash = CrashPoints()
-    with (
-        closing(Origin(place / FILE, config.Core(), crash)) as origin,
-        warehouse.connect(url, application="bench") as connection,
-    ):
-        origin.feed(traded.name, [HERE.name])
-        yield Into(Push(0, HERE, origin, crash, operations // BATCH), connection)
-
-
-def pushed(into: Into, operations: int, _place: Path) -> float:
+def pushed(ours: Moving, operations: int, _place: Path) -> float:
     """Push a few times; tell the seconds of all of them."""
     with timed() as seconds:
         for _ in range(PUSHES):
-            push(into, operations)
+            push(ours, operations)
     return seconds()
 
 
-def push(into: Into, operations: int) -> None:
+def push(ours: Moving, operations: int) -> None:
     """Push what is next."""
-    assert into.push.run(into.connection, traded).rows == operations
+    assert ours.push_once(traded, operations // BATCH).rows == operations
 
 
 def _name(rows: int) -> str:

@@ -12,39 +12,35 @@ from typing import LiteralString, NamedTuple
 
 from psycopg import sql
 
-from bench import migrate_filled, migrate_merge, migrate_merging
+from bench import migrate_copies, migrate_filled, migrate_merging
 from bench.harness import Result, Setup, Times, Trial, in_turns
+from bench.migrate_copies import BASE
 from bench.migrate_filled import KEPT_MAIN, LOG_MAIN, kept, log, logged, traded
-from bench.migrate_merge import BASE
+from bench.migrate_merging import Sizes
 from bench.migrate_ours import HERE
-from bench.migrate_view import READS as OF_VIEW
+from bench.migrate_tables import COLUMNS
 from bench.postgres import Connection
 from etl_procs.model import Outlet
 from headrace.crash import CrashPoints
 from migrations import tables
 from migrations.merge import Merging
 
-GROUPS: LiteralString = OF_VIEW["aggregate"]
+GROUPS: LiteralString = (
+    "SELECT kind, count(*), sum(quantity), avg(price) FROM {table} GROUP BY kind"
+)
 """All rows in groups: the one that counts."""
 READS: Mapping[str, LiteralString] = {
     "total": "SELECT count(*), sum(quantity), avg(price), max(id) FROM {table}",
-    "count": OF_VIEW["count"],
-    "range": OF_VIEW["range"],
+    "count": "SELECT count(*) FROM {table}",
+    "range": "SELECT sum(quantity) FROM {table} WHERE customer BETWEEN 5000 AND 5999",
 }
 """All rows at once, their number, and a hundredth of them by the index."""
-OF_KEYED = {**READS, "point": OF_VIEW["point"]}
+OF_KEYED = {**READS, "point": "SELECT * FROM {table} WHERE id = 4321"}
 OF_APPENDED = {"groups": GROUPS, **READS}
 
 MERGED = "merged"
 LEAST_S = 0.05
 """A read is repeated for so long."""
-
-
-class Sizes(NamedTuple):
-    """How many rows are in main, and operations in delta."""
-
-    main: int
-    delta: int
 
 
 class Case(NamedTuple):
@@ -61,8 +57,8 @@ def run(setup: Setup, conninfo: str) -> Result:
     size = Sizes(migrate_merging.sizes(setup).main, setup.size(full=100_000, quick=4_000))
     make(conninfo, size)
     with (
-        migrate_merge.connected(conninfo, BASE) as pending,
-        migrate_merge.connected(conninfo, MERGED) as merged,
+        migrate_copies.connected(conninfo, BASE) as pending,
+        migrate_copies.connected(conninfo, MERGED) as merged,
     ):
         found = cases(pending, merged)
         check(pending, merged)
@@ -82,11 +78,11 @@ def run(setup: Setup, conninfo: str) -> Result:
 
 def make(conninfo: str, size: Sizes) -> None:
     """Make both databases, of the one that the merges began with."""
-    with migrate_merge.connected(conninfo, BASE) as base:
+    with migrate_copies.connected(conninfo, BASE) as base:
         migrate_filled.fill_delta(base, size.main, size.delta)
         migrate_filled.fill_log(base, size.main, size.delta)
-    migrate_merge.copy(conninfo, BASE, MERGED)
-    with migrate_merge.connected(conninfo, MERGED) as merged:
+    migrate_copies.copy(conninfo, BASE, MERGED)
+    with migrate_copies.connected(conninfo, MERGED) as merged:
         for flow in (traded, logged):
             Merging(HERE, CrashPoints()).run(merged, flow)
         for main in (KEPT_MAIN, LOG_MAIN):
@@ -109,9 +105,9 @@ def check(pending: Connection, merged: Connection) -> None:
     """See that both show the same; what is read first comes from the disk, too."""
     for outlet in (kept, log):
         live, main = _live(outlet), tables.identifier(tables.main(outlet))
-        wanted = migrate_merge.summed(merged, main)
-        assert migrate_merge.summed(pending, live) == wanted, outlet.name
-        assert migrate_merge.summed(merged, live) == wanted, outlet.name
+        wanted = migrate_copies.summed(merged, main, COLUMNS)
+        assert migrate_copies.summed(pending, live, COLUMNS) == wanted, outlet.name
+        assert migrate_copies.summed(merged, live, COLUMNS) == wanted, outlet.name
 
 
 def trials(found: Mapping[str, Case]) -> dict[str, Trial]:

@@ -19,7 +19,7 @@ from bench import ingest_data, migrate_state
 from bench.harness import copy, timed
 from bench.ingest_data import COLUMNS, NAMES
 from bench.migrate_changes import BATCH, Batch
-from bench.ours import FILE, Ours, arrivals
+from bench.ours import ARRIVE_ROWS, FILE, Ours, arrivals
 from etl_procs import Batch as Tuples
 from etl_procs import Dataflow, Transaction, by_count
 from etl_procs.origin import Origin
@@ -27,7 +27,7 @@ from headrace import config
 from headrace.crash import CrashPoints, Point
 from migrations import layout, tables, warehouse
 from migrations.merge import Merging
-from migrations.push import Push
+from migrations.push import Push, Pushed
 from migrations.warehouse import DEFAULT, Connection, Warehouse
 
 GONE = "gone"
@@ -59,13 +59,13 @@ class Moving(NamedTuple):
 
     def push(self, flow: Dataflow) -> None:
         """Push all that is staged."""
-        while self.push_once(flow, config.Push().batches_max):
+        while self.push_once(flow, config.Push().batches_max).more:
             pass
 
-    def push_once(self, flow: Dataflow, batches_max: int) -> bool:
-        """Push so many batches; tell whether there are more."""
+    def push_once(self, flow: Dataflow, batches_max: int) -> Pushed:
+        """Push so many batches."""
         pushing = Push(0, HERE, self.origin, self.crash, batches_max)
-        return pushing.run(self.connection, flow).more
+        return pushing.run(self.connection, flow)
 
     def merge(self, flow: Dataflow) -> None:
         """Merge what has arrived."""
@@ -109,6 +109,14 @@ def stage(place: Path, flow: Dataflow, batches: Iterable[Batch]) -> None:
         ours.feed(arrivals(stream, rows))
 
 
+def stage_trades(ours: Ours, rows: int, start: int = 0) -> None:
+    """Have a core stage so many trades, from a number on."""
+    (stream,) = ours.flow.borders
+    for first in range(start, start + rows, ARRIVE_ROWS):
+        some = list(ingest_data.trades(min(ARRIVE_ROWS, start + rows - first), first))
+        ours.feed(arrivals(stream, some, first_offset=first))
+
+
 @contextmanager
 def moving(place: Path, url: str, crash: CrashPoints | None = None) -> Iterator[Moving]:
     """Open a core that a warehouse is fed from."""
@@ -134,12 +142,12 @@ def anew(connection: Connection, flow: Dataflow) -> None:
     layout.prepare(connection, HERE, flow)
 
 
-def pushed(url: str, origin: Path, place: Path) -> float:
+def pushed(url: str, origin: Path, place: Path, flow: Dataflow = changed) -> float:
     """Push what was staged once into empty tables; tell the seconds."""
     copy(origin, place)
-    prepare(url, changed, place)
+    prepare(url, flow, place)
     with moving(place, url) as ours, timed() as seconds:
-        ours.push(changed)
+        ours.push(flow)
     return seconds()
 
 
@@ -158,7 +166,7 @@ def end(place: Path, url: str, at: str = "") -> None:
     with moving(place, url, CrashPoints(at)) as ours:
         more = True
         while more:
-            more = ours.push_once(harmed, HARMED_BATCHES)
+            more = ours.push_once(harmed, HARMED_BATCHES).more
             ours.merge(harmed)
 
 

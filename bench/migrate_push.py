@@ -1,7 +1,5 @@
 """A push of much beside COPY of the same rows, encoded already; and of little, again and again."""
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -9,28 +7,17 @@ import pyarrow as pa
 from psycopg import sql
 
 from bench import ingest_data, migrate_ours
-from bench.harness import Result, Setup, copy, folder, in_turns_per, timed
+from bench.harness import Result, Setup, folder, in_turns_per, timed
+from bench.keeping import keeping
 from bench.migrate_ours import HERE
-from bench.ours import ARRIVE_ROWS, FILE, Ours, arrivals
-from etl_procs import Batch, Dataflow, Transaction, by_count
-from etl_procs.origin import Origin
+from bench.ours import FILE, Ours
+from etl_procs import by_count
 from etl_procs.reader import Reader
-from headrace import config
-from headrace.crash import CrashPoints
 from migrations import binary, layout, staged, tables, warehouse
-from migrations.push import Push
 from migrations.warehouse import Connection
 
 BATCH = 100
-moved = Dataflow("moved")
-trades = moved.stream("trades", ingest_data.COLUMNS, batches=by_count(BATCH))
-kept = moved.outlet("kept", ingest_data.COLUMNS)
-
-
-@moved.procedure(takes=trades, gives=kept)
-def keep(tx: Transaction, batch: Batch) -> None:
-    """Stage all of it."""
-    tx.emit(kept, batch.table)
+moved, trades, kept = keeping("moved", ingest_data.COLUMNS, by_count(BATCH))
 
 
 def run(setup: Setup, conninfo: str) -> Result:
@@ -38,15 +25,16 @@ def run(setup: Setup, conninfo: str) -> Result:
     rows = setup.size(full=1_000_000, quick=100_000)
     small = setup.size(full=1_000, quick=100)
     with folder(setup.folder, "origin") as origin:
-        fill(origin, rows)
+        with Ours(origin, moved, "strong") as core:
+            migrate_ours.stage_trades(core, rows)
         with warehouse.connect(conninfo, application="bench") as connection:
             trials = {
-                "ours": partial(pushed, connection, origin, rows),
+                "ours": partial(pushed, connection, conninfo, origin, rows),
                 "copy": partial(copied, connection, encoded(origin), rows),
             }
             times = in_turns_per(trials, setup, rows)
             with folder(setup.folder, "small") as place:
-                seconds = small_pushes(connection, place, small)
+                seconds = small_pushes(conninfo, place, small)
     return Result(
         figures={"push_rows_per_s": times.rate("ours"), "small_pushes_per_s": small / seconds},
         peers={"raw_copy": {"rows_per_s": times.rate("copy")}},
@@ -61,33 +49,11 @@ def run(setup: Setup, conninfo: str) -> Result:
     )
 
 
-def fill(place: Path, rows: int) -> None:
-    """Have a core stage so many rows."""
-    with Ours(place, moved, "strong") as ours:
-        for first in range(0, rows, ARRIVE_ROWS):
-            some = list(ingest_data.trades(min(ARRIVE_ROWS, rows - first), first))
-            ours.feed(arrivals(trades, some, first_offset=first))
-
-
-@contextmanager
-def pushing(connection: Connection, place: Path) -> Iterator[Push]:
-    """Open a core for pushes into a warehouse that has nothing of it."""
-    migrate_ours.anew(connection, moved)
-    crash = CrashPoints()
-    with closing(Origin(place / FILE, config.Core(), crash)) as origin:
-        origin.feed(moved.name, [HERE.name])
-        yield Push(0, HERE, origin, crash, config.Push().batches_max)
-
-
-def pushed(connection: Connection, origin: Path, rows: int, place: Path) -> float:
+def pushed(connection: Connection, url: str, origin: Path, rows: int, place: Path) -> float:
     """Push all that a core has staged, until the core knows that it is there."""
-    copy(origin, place)
-    with pushing(connection, place) as push:
-        with timed() as seconds:
-            while push.run(connection, moved).more:
-                pass
-        assert count(connection) == rows
-    return seconds()
+    seconds = migrate_ours.pushed(url, origin, place, moved)
+    assert count(connection) == rows
+    return seconds
 
 
 def encoded(origin: Path) -> list[bytes]:
@@ -117,17 +83,17 @@ def copied(connection: Connection, parts: list[bytes], rows: int, _place: Path) 
     return seconds()
 
 
-def small_pushes(connection: Connection, place: Path, times: int) -> float:
+def small_pushes(url: str, place: Path, times: int) -> float:
     """Push one batch at a time; tell how long all pushes took."""
     total = 0.0
-    with Ours(place, moved, "strong") as ours, pushing(connection, place) as push:
-        for number in range(times):
-            first = number * BATCH
-            some = list(ingest_data.trades(BATCH, first))
-            ours.feed(arrivals(trades, some, first_offset=first))
-            with timed() as seconds:
-                assert push.run(connection, moved).rows == BATCH
-            total += seconds()
+    with Ours(place, moved, "strong") as core:
+        migrate_ours.prepare(url, moved, place)
+        with migrate_ours.moving(place, url) as ours:
+            for number in range(times):
+                migrate_ours.stage_trades(core, BATCH, number * BATCH)
+                with timed() as seconds:
+                    assert ours.push_once(moved, 1).rows == BATCH
+                total += seconds()
     return total
 
 

@@ -13,8 +13,7 @@ import psycopg
 from psycopg import sql
 
 from bench.harness import Figures
-from bench.ingest_data import PARSED
-from bench.ingest_kills import TYPES
+from bench.ingest_data import declared
 from bench.migrate_changes import ACCOUNTS, BALANCE, Change, outcome
 
 KEPT, HISTORY = "kept", "history"
@@ -31,19 +30,11 @@ SUM: LiteralString = "SELECT count(*), sum(quantity) FROM {kept} WHERE id <= %s"
 
 def make(url: str, schema: str) -> None:
     """Make both tables, empty."""
-    columns = [
-        sql.SQL("{} {}{}").format(
-            sql.Identifier(column.name),
-            sql.SQL(TYPES[column.type]),
-            sql.SQL(" NOT NULL" if column.required else ""),
-        )
-        for column in PARSED
-    ]
     statement = sql.SQL(CREATE).format(
         schema=sql.Identifier(schema),
         kept=sql.Identifier(schema, KEPT),
         history=sql.Identifier(schema, HISTORY),
-        columns=sql.SQL(", ").join(columns),
+        columns=declared(required=True),
     )
     with psycopg.connect(url) as connection:
         connection.execute(statement)

@@ -7,18 +7,13 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from bench import ingest_data
 from bench.ingest_data import NAMES
-from bench.ingest_kills import TYPES
 from bench.postgres import Connection
 
 OPERATIONS_A_BATCH = 100
+SEED: LiteralString = "SELECT setseed(0.2026)"
 KEYS_OF_TEN = 4
 """So many keys of main do ten operations take turns in; of new keys it is three."""
-
-CREATE: LiteralString = """\
-CREATE TABLE main ({required});
-CREATE TABLE delta ({columns}, _batch bigint, _partition integer, _deleted boolean)"""
 
 # 14 columns of about the widths of ingest_data.trades.
 VALUES: LiteralString = """\
@@ -40,10 +35,6 @@ round(random() * 999)::float8 / 100 AS tax,
 FILL_MAIN: LiteralString = """\
 INSERT INTO {main} ({columns}) SELECT n AS id, {values} FROM generate_series(1, {rows}) AS of (n)"""
 
-INDEX_MAIN: LiteralString = """\
-ALTER TABLE main ADD PRIMARY KEY (id);
-CREATE INDEX main_customer ON main (customer)"""
-
 # Of ten operations four bring new keys, four replace, two delete. In a batch a key is there once.
 FILL_DELTA: LiteralString = """\
 INSERT INTO {delta} ({columns}, _batch, _partition, _deleted)
@@ -54,7 +45,7 @@ FROM (
   SELECT
     CASE
       WHEN dice < 4 OR dice >= 9.5 THEN {rows} + 1 + floor(random() * {operations} * 3 / 10)::bigint
-      ELSE 1 + abs(hashint8extended(floor(random() * {operations} * {keys} / 10)::bigint, {seed})
+      ELSE 1 + abs(hashint8extended(floor(random() * {operations} * {keys} / 10)::bigint, 0)
         % {rows})
     END AS id,
     {values}, n / {per_batch} AS _batch, dice >= 8 AS _deleted
@@ -67,23 +58,12 @@ INSERT INTO {delta} ({columns}, _batch, _partition)
 SELECT {rows} + n AS id, {values}, n / {per_batch}, n % 2
 FROM generate_series(1, {operations}) AS of (n)"""
 
-MAIN, DELTA = sql.Identifier("main"), sql.Identifier("delta")
 COLUMNS = sql.SQL(", ").join(map(sql.Identifier, NAMES))
 
 
-def make_main(connection: Connection, rows: int) -> None:
-    """Make main with so many rows, and an empty delta."""
-    connection.execute(
-        sql.SQL(CREATE).format(required=_columns(required=True), columns=_columns(required=False))
-    )
-    fill_main(connection, rows)
-    connection.execute(sql.SQL(INDEX_MAIN))
-    connection.execute("VACUUM ANALYZE main")
-
-
-def fill_main(connection: Connection, rows: int, main: sql.Identifier = MAIN) -> None:
+def fill_main(connection: Connection, rows: int, main: sql.Identifier) -> None:
     """Bring so many rows into main."""
-    _seed(connection, ingest_data.SEED)
+    connection.execute(SEED)
     connection.execute(
         sql.SQL(FILL_MAIN).format(
             main=main, columns=COLUMNS, values=sql.SQL(VALUES), rows=sql.Literal(rows)
@@ -95,13 +75,12 @@ def fill_delta(
     connection: Connection,
     rows: int,
     operations: int,
-    seed: int = 0,
     *,
-    delta: sql.Identifier = DELTA,
+    delta: sql.Identifier,
     statement: LiteralString = FILL_DELTA,
 ) -> None:
     """Bring so many operations into delta, which is analyzed afterwards."""
-    _seed(connection, ingest_data.SEED + seed)
+    connection.execute(SEED)
     connection.execute(
         sql.SQL(statement).format(
             delta=delta,
@@ -110,23 +89,7 @@ def fill_delta(
             rows=sql.Literal(rows),
             operations=sql.Literal(operations),
             keys=sql.Literal(KEYS_OF_TEN),
-            seed=sql.Literal(seed),
             per_batch=sql.Literal(OPERATIONS_A_BATCH),
         )
     )
     connection.execute(sql.SQL("VACUUM ANALYZE {}").format(delta))
-
-
-def _seed(connection: Connection, seed: int) -> None:
-    connection.execute("SELECT setseed(%s)", [seed % 10_000 / 10_000])
-
-
-def _columns(*, required: bool) -> sql.Composed:
-    return sql.SQL(", ").join(
-        sql.SQL("{} {}{}").format(
-            sql.Identifier(column.name),
-            sql.SQL(TYPES[column.type]),
-            sql.SQL(" NOT NULL" if required and column.required else ""),
-        )
-        for column in ingest_data.PARSED
-    )

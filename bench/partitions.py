@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-import threading
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from random import Random
 from bench import deposits
 from bench.harness import Result, Setup, in_turns_per, timed
 from bench.ours import arrivals
+from bench.pace import Pace
 from etl_procs.batch import Arrived
 from etl_procs.core import core_path
 from etl_procs.flow import Committed
@@ -56,12 +56,16 @@ def _paid_in(
     flow = folder / "deposits.py"
     divided = text.replace("PARTITIONS = 1\n", f"PARTITIONS = {partitions}\n")
     flow.write_text(divided, encoding="utf-8")
-    done = _Done(count)
+    pace = Pace(count)
+
+    def committed(_partition: int, what: Committed) -> None:
+        pace.add(what.through - what.first + 1)
+
     settings = config.Config(home=folder, flows=(flow,))
     workers = Partitions(
         [Start(settings, n, folder / f"metrics-{n}.json") for n in range(partitions)],
-        on_commit=done.commit,
-        on_failure=done.fail,
+        on_commit=committed,
+        on_failure=pace.fail,
     )
     try:
         workers.start()
@@ -69,36 +73,11 @@ def _paid_in(
         with timed() as seconds:
             for part in arrived:
                 workers.take(part, partitions)
-            done.wait()
+            pace.wait()
     finally:
         workers.stop()
     assert total == sum(_cents(core_path(folder, n)) for n in range(partitions))
     return seconds()
-
-
-class _Done:
-    """Waits until so many batches are committed, on all partitions together."""
-
-    def __init__(self, count: int) -> None:
-        self._left = count
-        self._failure: BaseException | None = None
-        self._changed = threading.Condition()
-
-    def commit(self, _partition: int, committed: Committed) -> None:
-        with self._changed:
-            self._left -= committed.through - committed.first + 1
-            self._changed.notify()
-
-    def fail(self, error: BaseException) -> None:
-        with self._changed:
-            self._failure = error
-            self._changed.notify()
-
-    def wait(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._left <= 0 or self._failure is not None)
-        if self._failure is not None:
-            raise self._failure
 
 
 def _cents(core: Path) -> int:

@@ -3,15 +3,12 @@
 A history that is a thousand times as long must not make an engine come back later.
 """
 
-import signal
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from bench import bare, recovery_history
+from bench import bare, killing, recovery_history
 from bench.harness import Result, Setup, Times, Trial, copy, in_turns, timed
 from bench.ours import Ours, arrivals
 from bench.recovery_history import BARE_FILE, KEYS, REJECTED_EVERY
@@ -72,13 +69,9 @@ def killed_after(folder: Path, kind: str, history: int, kills: int) -> Iterator[
         killed.mkdir()
         if before is not None:
             copy(before, killed)
-        ended = subprocess.run(
-            [sys.executable, "-m", recovery_history.__name__, kind, killed, str(done), str(end)],
-            check=False,
-            stderr=subprocess.PIPE,
-            text=True,
+        killing.run_until_killed(
+            killing.module(recovery_history.__name__, kind, killed, str(done), str(end))
         )
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
         yield killed, end
         done, before = end, killed
 

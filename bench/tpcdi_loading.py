@@ -4,7 +4,6 @@ It is a process of its own, so that its memory and its CPU seconds are those of 
 """
 
 import json
-import resource
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench.usage import own_peak_mb
 from etl_procs.model import Stream
 from headrace import config
 from headrace.cli.tpcdi_parts import Stack
@@ -106,7 +106,7 @@ def main(directory: Path) -> dict[str, Any]:
     """Load, and audit."""
     parts = Timed(config.load().config)
     done = Load(directory, parts, SystemClock(), lambda text: print(text, file=sys.stderr)).run()
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak_mb = own_peak_mb()
     with parts.warehouse() as warehouse:
         began = time.perf_counter()
         verdicts = audit.run(warehouse)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,6 +88,12 @@ class Ours:
         with parts.warehouse() as warehouse, oracle.compute(directory) as computed:
             differences = oracle.compare(warehouse, computed)
         assert not differences, "\n".join(map(str, differences))
+
+    def merge(self) -> float:
+        """Bring what was loaded into main; tell the seconds."""
+        began = time.perf_counter()
+        _headrace(self._settings, "migrate", "merge")
+        return time.perf_counter() - began
 
     def stream(self, directory: Path, rate: int, seconds: int) -> Figures:
         """Go on as a live stream, and tell how fresh the warehouse was."""

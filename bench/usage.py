@@ -1,13 +1,15 @@
 """The memory and the processors that the parts of a stack use, each with all of its processes.
 
 They are looked at four times a second, because processes come and go. A process tells what it has
-ever had (VmHWM), and a part has at a look what its living ones tell, together: an upper bound, for
-forked processes share pages. PostgreSQL's share on purpose, which is counted once: of them it is
-what is their own at that look, and what they share. A process has used the CPU seconds that it
-tells, and those of its children that have ended.
+ever had (VmHWM), and a part has at a look what its living ones tell, together. Where processes of a
+part share pages, these are counted once, as of that look: PostgreSQL's have memory that they share
+on purpose, beside what is their own; of Spark's Python, which are forked, each has its share of
+what several have. A process has used the CPU seconds that it tells, and those of its children that
+have ended.
 """
 
 import os
+import re
 import threading
 import time
 from bisect import bisect_left, bisect_right
@@ -18,9 +20,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 POSTGRES = "postgres"
+SPARK_PYTHON = "spark_python"
 LOOK_EVERY_S = 0.25
 KB_PER_MB = 1024
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+HELD = {POSTGRES: ("status", "RssAnon"), SPARK_PYTHON: ("smaps_rollup", "Pss")}
+"""Where, and by which name, processes that share pages tell what they have."""
 TICKS = slice(11, 15)
 """Where `stat`, behind the name, has what a process and its ended children have used."""
 
@@ -84,10 +89,9 @@ class Usage:
         for part, root in self._roots.items():
             for pid, program, is_of_java in _tree(root, children):
                 name = _name(part, program, is_root=pid == root, is_of_java=is_of_java)
-                status = _status(pid)
-                now[name] += status_mb(status, "RssAnon" if name == POSTGRES else "VmHWM")
+                now[name] += _mb(pid, *HELD.get(name, ("status", "VmHWM")))
                 if name == POSTGRES:
-                    shared = max(shared, status_mb(status, "RssShmem"))
+                    shared = max(shared, _mb(pid, "status", "RssShmem"))
                 cpu_s[name] += _cpu_s(pid)
         if shared:
             now[POSTGRES] += shared
@@ -96,9 +100,15 @@ class Usage:
         self._looks.append(Look(began, time.perf_counter(), cpu_s))
 
 
-def status_mb(status: Mapping[str, str], field: str) -> float:
-    """Give a field of a process's status that is in kB."""
-    return int(status[field].split()[0]) / KB_PER_MB if status else 0.0
+def own_peak_mb() -> float:
+    """Tell the most memory that this process has had; what it was forked from is no part of it."""
+    return _mb(os.getpid(), "status", "VmHWM")
+
+
+def _mb(pid: int, file: str, name: str) -> float:
+    """Give a field that is in kB; nothing of a process that is gone."""
+    found = re.search(rf"^{name}:\s+(\d+) kB$", _read(pid, file), re.MULTILINE)
+    return int(found[1]) / KB_PER_MB if found else 0.0
 
 
 def _name(part: str, program: str, *, is_root: bool, is_of_java: bool) -> str:
@@ -108,7 +118,7 @@ def _name(part: str, program: str, *, is_root: bool, is_of_java: bool) -> str:
         return part
     if program == "java":
         return "spark"
-    return "spark_python" if is_of_java else "core"
+    return SPARK_PYTHON if is_of_java else "core"
 
 
 def _children() -> dict[int, list[int]]:

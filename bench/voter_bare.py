@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import bare, voter_sql
-from bench.voter_show import CONTESTANTS, VOTES_A_REMOVAL, WINDOW, State, Vote
+from bench.voter_show import VOTES_A_REMOVAL, WINDOW, State, Vote
 
 Protect = Callable[..., Any]
 """`bare.savepoint`, or `bare.unprotected`."""
@@ -24,11 +24,9 @@ class BareVoter:
         self._entered = 0
         self.rejected = 0
         bare.make(self._connection, voter_sql.SCHEMA)
-        names = [(number, f"Contestant {number}") for number in range(1, CONTESTANTS + 1)]
         with self._connection:
-            self._connection.executemany(voter_sql.ROWS["contestants"], names)
-            self._connection.executemany(voter_sql.ROWS["counts"], [name[:1] for name in names])
-            self._connection.execute(voter_sql.ROWS["totals"])
+            for table, rows in voter_sql.ROWS.items():
+                self._connection.executemany(voter_sql.FILL[table], rows)
 
     def run(self, votes: list[Vote]) -> None:
         """Take every vote; when it returns they are committed."""
@@ -70,10 +68,8 @@ def _maintain(connection: sqlite3.Connection, number: int, phone: int, contestan
     gone = execute(voter_sql.LEAVE, (number - WINDOW,)).fetchall()
     if gone:
         execute(voter_sql.LEAVE_COUNT, gone[0])
-    execute(voter_sql.CLEAR)
-    execute(voter_sql.TOP)
-    execute(voter_sql.BOTTOM)
-    execute(voter_sql.TRENDING)
+    for statement in voter_sql.RANK:
+        execute(statement)
 
 
 def _remove(connection: sqlite3.Connection) -> None:

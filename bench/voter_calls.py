@@ -6,34 +6,14 @@ Our own engine runs them, so what differs from the dataflow is who keeps the ord
 from typing import Any
 
 from bench import voter_sql
-from bench.voter_show import CONTESTANTS, VOTES_A_REMOVAL, WINDOW
+from bench.voter_show import VOTES_A_REMOVAL, WINDOW
 from etl_procs import Dataflow, Transaction
 
 flow = Dataflow("voter_calls")
 
-contestants = flow.table(
-    "contestants",
-    "contestant INTEGER PRIMARY KEY, name TEXT NOT NULL",
-    rows=[(number, f"Contestant {number}") for number in range(1, CONTESTANTS + 1)],
-)
-kept = flow.table(
-    "votes", "phone INTEGER PRIMARY KEY, contestant INTEGER NOT NULL, UNIQUE (contestant, phone)"
-)
-counts = flow.table(
-    "counts",
-    "contestant INTEGER PRIMARY KEY, votes INTEGER NOT NULL, UNIQUE (votes, contestant)",
-    rows=[(number, 0) for number in range(1, CONTESTANTS + 1)],
-)
-totals = flow.table("totals", "votes INTEGER NOT NULL", rows=[(0,)])
-leaders = flow.table(
-    "leaders",
-    "kind TEXT NOT NULL, place INTEGER NOT NULL, contestant INTEGER NOT NULL, "
-    "votes INTEGER NOT NULL, PRIMARY KEY (kind, place)",
-)
-recent = flow.table(
-    "recent", "number INTEGER PRIMARY KEY, phone INTEGER NOT NULL, contestant INTEGER NOT NULL"
-)
-trending = flow.table("trending", "contestant INTEGER PRIMARY KEY, votes INTEGER NOT NULL")
+for _name, _columns in voter_sql.TABLES.items():
+    flow.table(_name, _columns, rows=voter_sql.ROWS.get(_name, ()))
+contestants, kept, counts, totals, leaders, recent, trending = flow.tables.values()
 
 
 @flow.call(
@@ -63,7 +43,7 @@ def maintain(tx: Transaction, phone: int, contestant: int) -> None:
     tx.execute(voter_sql.ENTER_COUNT, (contestant,))
     for gone in tx.query(voter_sql.LEAVE, (total["votes"] - WINDOW,)):
         tx.execute(voter_sql.LEAVE_COUNT, (gone["contestant"],))
-    for sql in (voter_sql.CLEAR, voter_sql.TOP, voter_sql.BOTTOM, voter_sql.TRENDING):
+    for sql in voter_sql.RANK:
         tx.execute(sql)
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from bench import voter_sql
 from bench.postgres import Connection, connect
-from bench.voter_show import CONTESTANTS, VOTES_A_REMOVAL, WINDOW, State, Vote
+from bench.voter_show import VOTES_A_REMOVAL, WINDOW, State, Vote
 
 FUNCTIONS = resources.files("bench") / "voter_functions.sql"
 
@@ -37,17 +37,9 @@ LEAVE_AND_COUNT = (
     b"WITH gone AS (DELETE FROM recent WHERE number = %s RETURNING contestant) "
     b"UPDATE trending SET votes = votes - 1 FROM gone WHERE trending.contestant = gone.contestant"
 )
-COUNT_ALL, CLEAR, TOP, BOTTOM, TRENDING = (
-    sql.encode()
-    for sql in (
-        voter_sql.COUNT_ALL,
-        voter_sql.CLEAR,
-        voter_sql.TOP,
-        voter_sql.BOTTOM,
-        voter_sql.TRENDING,
-    )
-)
-TOTAL, LAST = voter_sql.TOTAL.encode(), voter_sql.LAST.encode()
+COUNT_ALL = _for_postgres(voter_sql.COUNT_ALL)
+RANK = [_for_postgres(sql) for sql in voter_sql.RANK]
+TOTAL, LAST = _for_postgres(voter_sql.TOTAL), _for_postgres(voter_sql.LAST)
 REMOVE = [_for_postgres(sql) for sql in voter_sql.REMOVE]
 
 VALIDATE_FUNCTION = b"SELECT validate(%s, %s)"
@@ -76,10 +68,9 @@ class PostgresVoter:
         execute(b"CREATE SCHEMA public")
         for table in voter_sql.SCHEMA:
             execute(table.replace("phone INTEGER", "phone BIGINT").encode())
-        for number in range(1, CONTESTANTS + 1):
-            execute(_for_postgres(voter_sql.ROWS["contestants"]), (number, f"Contestant {number}"))
-            execute(_for_postgres(voter_sql.ROWS["counts"]), (number,))
-        execute(voter_sql.ROWS["totals"].encode())
+        for name, rows in voter_sql.ROWS.items():
+            with self._connection.cursor() as cursor:
+                cursor.executemany(_for_postgres(voter_sql.FILL[name]), rows)
         execute(FUNCTIONS.read_bytes(), prepare=False)  # several commands cannot be prepared
 
     def run(self, votes: list[Vote]) -> None:
@@ -119,7 +110,7 @@ class PostgresVoter:
         gone = execute(LEAVE, (self._entered - WINDOW,)).fetchone()
         if gone is not None:
             execute(LEAVE_COUNT, gone)
-        for sql in (CLEAR, TOP, BOTTOM, TRENDING):
+        for sql in RANK:
             execute(sql)
         execute(b"COMMIT", prepare=False)
 
@@ -161,7 +152,7 @@ class PipelinedPostgresVoter(PostgresVoter):
             execute(ENTER, (self._entered, phone, contestant))
             execute(ENTER_COUNT, (contestant,))
             execute(LEAVE_AND_COUNT, (self._entered - WINDOW,))
-            for sql in (CLEAR, TOP, BOTTOM, TRENDING):
+            for sql in RANK:
                 execute(sql)
             execute(b"COMMIT")
 

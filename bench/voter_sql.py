@@ -3,26 +3,32 @@
 They differ in two words: PostgreSQL's phones are BIGINT, and its parameters are written %s.
 """
 
-SCHEMA = (
-    "CREATE TABLE contestants (contestant INTEGER PRIMARY KEY, name TEXT NOT NULL)",
-    "CREATE TABLE votes (phone INTEGER PRIMARY KEY, contestant INTEGER NOT NULL, "
-    "UNIQUE (contestant, phone))",
-    "CREATE TABLE counts (contestant INTEGER PRIMARY KEY, votes INTEGER NOT NULL, "
-    "UNIQUE (votes, contestant))",
-    "CREATE TABLE totals (votes INTEGER NOT NULL)",
-    "CREATE TABLE leaders (kind TEXT NOT NULL, place INTEGER NOT NULL, "
-    "contestant INTEGER NOT NULL, votes INTEGER NOT NULL, PRIMARY KEY (kind, place))",
-    "CREATE TABLE recent (number INTEGER PRIMARY KEY, phone INTEGER NOT NULL, "
-    "contestant INTEGER NOT NULL)",
-    "CREATE TABLE trending (contestant INTEGER PRIMARY KEY, votes INTEGER NOT NULL)",
-)
+from bench.voter_show import CONTESTANTS
+
+TABLES = {
+    "contestants": "contestant INTEGER PRIMARY KEY, name TEXT NOT NULL",
+    "votes": "phone INTEGER PRIMARY KEY, contestant INTEGER NOT NULL, UNIQUE (contestant, phone)",
+    "counts": "contestant INTEGER PRIMARY KEY, votes INTEGER NOT NULL, UNIQUE (votes, contestant)",
+    "totals": "votes INTEGER NOT NULL",
+    "leaders": "kind TEXT NOT NULL, place INTEGER NOT NULL, contestant INTEGER NOT NULL, "
+    "votes INTEGER NOT NULL, PRIMARY KEY (kind, place)",
+    "recent": "number INTEGER PRIMARY KEY, phone INTEGER NOT NULL, contestant INTEGER NOT NULL",
+    "trending": "contestant INTEGER PRIMARY KEY, votes INTEGER NOT NULL",
+}
 """The window and what is counted over it are tables like the others: its tuples are numbered, so
 that the one that leaves is found by its number, and the counts are kept as tuples come and go."""
 
-ROWS = {
+SCHEMA = [f"CREATE TABLE {name} ({columns})" for name, columns in TABLES.items()]
+
+ROWS: dict[str, list[tuple[int | str, ...]]] = {
+    "contestants": [(number, f"Contestant {number}") for number in range(1, CONTESTANTS + 1)],
+    "counts": [(number, 0) for number in range(1, CONTESTANTS + 1)],
+    "totals": [(0,)],
+}
+FILL = {
     "contestants": "INSERT INTO contestants VALUES (?, ?)",
-    "counts": "INSERT INTO counts VALUES (?, 0)",
-    "totals": "INSERT INTO totals VALUES (0)",
+    "counts": "INSERT INTO counts VALUES (?, ?)",
+    "totals": "INSERT INTO totals VALUES (?)",
 }
 
 # validate
@@ -54,6 +60,7 @@ TRENDING = """
         contestant, trending.votes
     FROM trending JOIN contestants USING (contestant) WHERE trending.votes > 0
     ORDER BY trending.votes DESC, contestant LIMIT 3"""
+RANK = (CLEAR, TOP, BOTTOM, TRENDING)
 
 # remove
 TOTAL = "SELECT votes FROM totals"

@@ -23,12 +23,14 @@ from etl_procs.batch import (
     Tuple,
 )
 from etl_procs.chunk import (
+    BEFORE_ALL,
     LATE,
     Chunks,
     Piece,
     Segment,
     batch_of,
     decoded,
+    epochs_of,
     integers,
     parted,
     runs_of,
@@ -44,8 +46,6 @@ from etl_procs.sources import Sources
 MARKS_AHEAD_MAX = 10_000
 """How many batches one punctuation may end at most."""
 
-BEFORE_ALL = -(2**63)
-"""The epoch of what cannot be decoded and comes before any event time of its partition."""
 UNKNOWN = 2**63
 """The epoch of a round as long as nothing that waits has an event time."""
 NEVER = 2**64
@@ -103,7 +103,7 @@ class Backlog(ABC):
 
     def add(self, arrived: Arrived, now: float) -> None:
         """Keep what is new."""
-        came = arrived.after(self._seen).tuples.combine_chunks()
+        came = arrived.after(self._seen).tuples
         runs, places = runs_of(came[PARTITION]), integers(came[PLACE])
         self._check(runs, came[PLACE])
         read = {partition: places[end - 1] + 1 for partition, _, end in runs}
@@ -178,12 +178,15 @@ class Backlog(ABC):
         late: list[Piece] = []
         bad: list[pa.Table] = []
         positions: dict[int, int] = {}
+        firsts: dict[int, int] = {}
         numbers: list[Run] = []
         rows, size = 0, 0.0
         for lane in self._lanes.values():
             while lane and lane[0][0] <= epoch:
                 _, partition, piece, positions[partition] = lane.popleft()
                 chunk, start, end = piece
+                if start < end and partition not in firsts:
+                    firsts[partition] = chunk.places[start]
                 rows += end - start
                 size += chunk.record_bytes * (end - start)
                 if chunk.numbers:
@@ -218,6 +221,7 @@ class Backlog(ABC):
             int(size),
             numbers,
             batch_of(self.corrections, id, late, ()) if self.corrections else None,
+            firsts,
         )
 
     def _check(self, runs: list[tuple[int, int, int]], places: pa.ChunkedArray) -> None:
@@ -388,13 +392,3 @@ class Marked(Backlog):
             elif mark is not None and mark >= epoch:  # a lower one is a repeat
                 yield mark, partition, chunks.piece(partition, end, end), place + 1
                 self._reach(partition, mark + 1, open_=False)
-
-
-def epochs_of(records: pa.Table, rule: ByInterval) -> pa.Array:
-    """Give the interval of each record; the least for those that have no event time."""
-    times, length = records[rule.column], pa.scalar(rule.length, pa.int64())
-    quotient = pc.divide(times, length)
-    below = pc.less(times, pc.multiply(quotient, length))  # Arrow rounds towards 0
-    floor = pc.subtract(quotient, below.cast(pa.int64()))
-    known = pc.max_element_wise(floor, BEFORE_ALL + 1)
-    return pc.if_else(records[REASON].is_valid(), BEFORE_ALL, known).combine_chunks()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ ARRIVAL = pa.schema(
         pa.field(VALUE, pa.binary()),
         pa.field(REASON, pa.string()),
         pa.field(MARK, pa.int64()),
-        pa.field(SOURCE, pa.string()),
+        pa.field(SOURCE, pa.dictionary(pa.int32(), pa.string())),
         pa.field(SEQ, pa.int64()),
     ]
 )
@@ -243,6 +244,8 @@ class Input(NamedTuple):
     """The numbers of its tuples in their sources."""
     late: Batch | None = None
     """The tuples that came too late, where they go to a stream of their own."""
+    firsts: Mapping[int, int] = MappingProxyType({})
+    """The place of its first record in each partition; marks are none."""
 
 
 class Round(NamedTuple):

@@ -24,11 +24,14 @@ from etl_procs.batch import (
     tuples_of,
 )
 from etl_procs.model import Stream
+from etl_procs.rules import ByInterval
 from headrace import arrow
 
 # Pieces of more rows are handed on as Arrow; of fewer, a table costs more than its tuples do.
 ROWS_OF_A_PIECE = 64
 
+BEFORE_ALL = -(2**63)
+"""The epoch of what cannot be decoded and comes before any event time of its partition."""
 LATE = "_late"
 """The column that marks tuples for the stream of those that are late."""
 RUN = "_run"
@@ -227,6 +230,16 @@ def numbers_of(records: pa.Table) -> list[tuple[int, int, Run]]:
     )
     runs = map(Run, partitions, sources, firsts, lasts)
     return [(start, end, run) for (start, end), run in zip(rows, runs, strict=True)]
+
+
+def epochs_of(records: pa.Table, rule: ByInterval) -> pa.Array:
+    """Give the interval of each record; the least for those that have no event time."""
+    times, length = records[rule.column], pa.scalar(rule.length, pa.int64())
+    quotient = pc.divide(times, length)
+    below = pc.less(times, pc.multiply(quotient, length))  # Arrow rounds towards 0
+    floor = pc.subtract(quotient, below.cast(pa.int64()))
+    known = pc.max_element_wise(floor, BEFORE_ALL + 1)
+    return pc.if_else(records[REASON].is_valid(), BEFORE_ALL, known).combine_chunks()
 
 
 def runs_of(column: pa.ChunkedArray | pa.Array) -> list[tuple[int, int, int]]:

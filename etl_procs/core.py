@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from etl_procs import changes, confirmed, evolution, ledger, pending, sources, staging
+from etl_procs import changes, confirmed, evolution, ledger, pending, published, sources, staging
 from etl_procs.asking import Connects
 from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
@@ -20,10 +20,12 @@ from etl_procs.execution import Plan, joined
 from etl_procs.fitting import Part
 from etl_procs.flow import Committed, Flow
 from etl_procs.group import Group, TakenDown
+from etl_procs.history import History
 from etl_procs.intake import Intake
 from etl_procs.metrics import Metrics
 from etl_procs.model import Stream
 from etl_procs.parking import Parking
+from etl_procs.published import Published
 from etl_procs.store import GuardedStore, Write, translated
 from headrace.clock import Clock
 from headrace.config import Core as Settings
@@ -34,6 +36,10 @@ REST_S, REST_S_MAX = 1.0, 60.0
 """How long a dataflow rests, at least and at most, to which a warehouse has not answered."""
 REST = 10
 """So many times as long as that took, if that is longer: while it fails, all others wait."""
+PUBLISHED_LEFT = 0.9
+"""So much is left of what is kept of published streams when it is too much: not every group has
+to forget something.
+"""
 MB = 2**20
 
 log = logging.getLogger(__name__)
@@ -72,6 +78,7 @@ class Core:
         self._flows: dict[str, Flow] = {}
         self._fence = 0
         self._letters_size = self._staged_size = 0
+        self._published = Published()
         self._parking = Parking(path, clock)
         self.metrics = Metrics(lookups=self._store.lookups.figures)
 
@@ -92,16 +99,18 @@ class Core:
             evolution.make_schema(connection)
             if connection.execute("SELECT 1 FROM headrace_core").fetchone() is None:
                 new_id = str(uuid.uuid4())
-                connection.execute("INSERT INTO headrace_core VALUES (?, 0, '')", [new_id])
+                connection.execute("INSERT INTO headrace_core VALUES (?, 0, '', 0)", [new_id])
                 DeadLetters(connection).number_from(self._partition)
             self._fence = ledger.hold(connection, f"process {os.getpid()}")
             changes.drop(connection)  # and the indexes of all processes begin anew
             for plan in plans.values():
-                said += evolution.bring_over(connection, plan, self._clock.now().isoformat())
+                at, most = self._clock.now().isoformat(), self._settings.history_mb_max
+                said += evolution.bring_over(connection, plan, at, most)
             known = {**self._plans, **plans}.values()
             changes.make(connection, (one for p in known for one in p.dataflow.lookups.values()))
             self._letters_size = DeadLetters(connection).size()
             self._staged_size = staging.size(connection)
+            self._published.see(connection, published.version(connection))
             agreed(said)
         self._plans.update(plans)
         return said
@@ -148,7 +157,8 @@ class Core:
                 me=self._partition,
             )
             latencies = {u.name: self.metrics.units[f"{dataflow}.{u.name}"] for u in plan.units}
-            self._flows[dataflow] = Flow(plan, intake, done, last, held, latencies)
+            past, tuples = History.of(connection, dataflow), self.metrics.tuples
+            self._flows[dataflow] = Flow(plan, intake, done, last, held, latencies, past, tuples)
 
     def feed(self, arrived: Arrived) -> None:
         """Take in what has arrived on a border stream."""
@@ -198,9 +208,11 @@ class Core:
 
     def move_on(self) -> None:
         """Move positions where no batch would: over what belongs to other partitions, and over
-        the marks of those that are finished, which the ledger then has.
+        the marks of those that are finished, which the ledger then has. And forget what of
+        published streams is too old.
         """
         with self._lock:
+            self._forget_published()
             for flow in self._flows.values():
                 passed = {} if flow.queue else flow.intake.passed()
                 if passed:
@@ -265,10 +277,13 @@ class Core:
 
     def _commit_group(self, flow: Flow) -> Committed | None:
         while flow.is_amid_a_round or self._replay_waits(flow) or flow.round(0, flow.last):
+            if self._published.size > self._settings.published_mb_max * MB:
+                self._forget_published()
             began = time.perf_counter()
             try:
                 with self._store.commit(Write.GROUP) as connection:
-                    ledger.check_held(connection, self._fence)
+                    version = ledger.check_held(connection, self._fence)
+                    self._published.see(connection, version)
                     self._check_room(connection)
                     group = Group(
                         flow,
@@ -277,6 +292,7 @@ class Core:
                         self._clock,
                         self.metrics,
                         self._letters_size,
+                        self._published.of(flow.name),
                     )
                     group.run()
                     committed = group.write()
@@ -289,9 +305,22 @@ class Core:
                 group.become()
                 self._letters_size = group.letters_size
                 self._staged_size += committed.staged_bytes
+                self._published.size += group.published_bytes
                 self.metrics.group(group.batches, time.perf_counter() - began)
                 return committed
         return None
+
+    def _forget_published(self) -> None:
+        """Forget what of published streams is too old, or too much."""
+        size_max = self._settings.published_mb_max * MB
+        before = self._clock.now().timestamp() - self._settings.published_keep_s
+        with translated():
+            is_due = published.is_older(self._store.connection, before)
+        if is_due or self._published.size > size_max:
+            with self._store.commit(Write.FORGET) as connection:
+                least = int(size_max * PUBLISHED_LEFT)
+                left = published.forget(connection, before=before, size_max=least)
+            self._published.size = left
 
     def _check_room(self, connection: sqlite3.Connection) -> None:
         """Wait, rather than stage without end for a warehouse that is away."""

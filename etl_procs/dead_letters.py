@@ -9,6 +9,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
+from dataclasses import asdict
 from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -30,10 +31,10 @@ from etl_procs.batch import (
 )
 from etl_procs.columns import Columns, parse_tuple
 from etl_procs.dataflow import Dataflow
-from etl_procs.errors import DefinitionChanged
+from etl_procs.errors import DefinitionChanged, NoSuchLetter, NotReplayable
 from etl_procs.fitting import Fitter
 from etl_procs.graph import Unit
-from etl_procs.letter import DeadLetter, shown_place
+from etl_procs.letter import DeadLetter, Sought, shown_place
 from etl_procs.model import Stream
 from headrace.errors import HeadraceError, Refused
 
@@ -74,9 +75,15 @@ GROUP BY dataflow, reason ORDER BY sum(row_count) DESC, dataflow, reason"""
 COUNTS = """\
 SELECT dataflow, count(*), sum(row_count) FROM headrace_dead_letters GROUP BY dataflow"""
 
+# The names of a nested group's procedures have + between them.
 CHOSEN = """\
 SELECT id FROM headrace_dead_letters
-WHERE (:dataflow = '' OR dataflow = :dataflow) AND instr(reason, :reason) ORDER BY id"""
+WHERE id > :after AND at >= :since AND instr(reason, :reason)
+    AND (:dataflow = '' OR dataflow = :dataflow) AND (:stream = '' OR stream = :stream)
+    AND (:procedure = '' OR instr('+' || unit || '+', '+' || :procedure || '+'))
+    AND :kind IN ('', CASE
+        WHEN data IS NOT NULL THEN 'failed' WHEN unit = '' THEN 'undecoded' ELSE 'rejected' END)
+ORDER BY id LIMIT :most"""
 
 # A unit gives up a batch of each stream that it takes: together they are what it failed with.
 TOGETHER = """\
@@ -138,6 +145,8 @@ class Replay(NamedTuple):
     batches: dict[str, Batch]
     first: int
     """The oldest of the letters."""
+    batch: int
+    """The batch that all of them are of."""
 
     def of(self, unit: Unit) -> list[tuple[str, Batch]]:
         """Give the batches that go to members of a unit, each with the names of the members."""
@@ -222,9 +231,9 @@ class DeadLetters:
         found = self._connection.execute(COUNTS)
         return {dataflow: (letters, tuples) for dataflow, letters, tuples in found}
 
-    def chosen(self, dataflow: str, reason: str) -> list[int]:
-        """Name those of a dataflow (empty: of all) whose reason holds a text."""
-        of = {"dataflow": dataflow, "reason": reason}
+    def chosen(self, sought: Sought, after: int = 0, most: int = -1) -> list[int]:
+        """Name those that are sought, by their numbers: those after one, and so many at most."""
+        of = {**asdict(sought), "after": after, "most": most}
         return [number for (number,) in self._connection.execute(CHOSEN, of)]
 
     def together(self, number: int) -> list[int]:
@@ -258,11 +267,11 @@ class DeadLetters:
         of = f"dead letter {number} cannot run again: "
         if not unit:
             hint = "It did not decode. Produce it again as it should be, and drop this one."
-            raise Refused(of + reason, hint=hint)
+            raise NotReplayable(of + reason, hint=hint)
         takers = ledger.takers(self._connection, dataflow, name)
         columns = [takers[taker] for taker in unit.split("+") if taker in takers]
         if not columns:
-            raise Refused(
+            raise NotReplayable(
                 f"{of}dataflow {dataflow} has no procedure {unit.replace('+', ' or ')} any more "
                 f"that takes {name}",
                 hint="Declare it again, and start the engine; or drop the letter.",
@@ -276,7 +285,7 @@ class DeadLetters:
                     pending.check_fits(stream, batch, blob.read(SCHEMA_BYTES))
         except HeadraceError as error:
             hint = "Bring the columns back that the stream had, until it has run; or drop it."
-            raise Refused(of + error.what, hint=hint) from None
+            raise NotReplayable(of + error.what, hint=hint) from None
 
     def _drop(self, number: int) -> list[int]:
         gone = self._connection.execute(DROP, {"id": number})
@@ -295,6 +304,8 @@ class DeadLetters:
         """Take out letters that are to run again, in the transaction that runs them as `batch`:
         those of one unit and batch at a time.
         """
+        if not self.replay_waits(dataflow.name):  # takes half as long as to look for the first
+            return None
         found = self._connection.execute(NEXT_REPLAY, {"dataflow": dataflow.name})
         letters = [DeadLetter(*row) for row in found]
         if not letters:
@@ -311,6 +322,11 @@ class DeadLetters:
         return replay
 
 
+def size_of(values: Tuple) -> int:
+    """Estimate the bytes of a tuple's letter: as it came, and its columns."""
+    return 2 * len(str(values))
+
+
 def _each(
     do: Callable[[int], list[int]], numbers: Iterable[int], where_possible: bool
 ) -> list[int]:
@@ -324,7 +340,7 @@ def _each(
 
 
 def _unknown(number: int) -> NoReturn:
-    raise Refused(
+    raise NoSuchLetter(
         f"there is no dead letter {number}",
         hint="`headrace dead-letters list` shows those that there are.",
     )
@@ -338,7 +354,7 @@ def _replay_of(letters: list[DeadLetter], dataflow: Dataflow, batch: int) -> Rep
     if gone := streams.keys() - taken.keys():
         raise DefinitionChanged(f"no such procedure takes {', '.join(gone)} any more", hint="")
     batches = {name: _joined(taken[name], batch, letters) for name in streams}
-    return Replay(names, batches, letters[0].id)
+    return Replay(names, batches, letters[0].id, letters[0].batch)
 
 
 def _joined(stream: Stream, batch: int, letters: list[DeadLetter]) -> Batch:

@@ -17,7 +17,10 @@ HeadraceError
 │   ├── BadCall             a call whose arguments or key do not fit
 │   │   ├── NoSuchCall      a call that is not there
 │   │   └── KeyReused       a key that was used for other arguments
-│   └── BadQuery            SQL that is no query, or that the core cannot answer
+│   ├── BadQuery            SQL that is no query, or that the core cannot answer
+│   ├── NoSuchDataflow      a dataflow that is not loaded
+│   ├── NoSuchLetter        a dead letter that is not there
+│   └── NotReplayable       a dead letter that cannot run again as it is
 └── DefinitionError
     └── DefinitionChanged   what is declared is not what the core holds
 """
@@ -101,6 +104,12 @@ class Aborted(CoreError):
     """A procedure gave its batch up, with a reason."""
 
 
+def reason_of(error: HeadraceError) -> str:
+    """Say what happened, and what to do where the error itself knows it."""
+    known = isinstance(error, ProcedureFailed | Aborted)
+    return storable(error.what if known else f"{error.what}. {error.hint}")
+
+
 class GivenUp(CoreError):
     """A batch of a trial is a dead letter: a unit has used its attempts up."""
 
@@ -147,6 +156,18 @@ class NoSuchCall(BadCall):
 
 class KeyReused(BadCall):
     """A call whose key was used before, with other arguments."""
+
+
+class NoSuchDataflow(Refused):
+    """A dataflow that is not loaded."""
+
+
+class NoSuchLetter(Refused):
+    """A dead letter that is not there: it never was, or has run again, or was dropped."""
+
+
+class NotReplayable(Refused):
+    """A dead letter that cannot run again as it is, or as the definitions are now."""
 
 
 class BadQuery(Refused):

@@ -6,11 +6,12 @@ import sqlite3
 from collections.abc import Mapping
 from importlib.resources import files
 
-from etl_procs import ledger, pending, staging, tables
+from etl_procs import history, ledger, pending, published, staging, tables
 from etl_procs.dataflow import Dataflow
 from etl_procs.dead_letters import DeadLetters
 from etl_procs.errors import DefinitionChanged
 from etl_procs.execution import Plan
+from etl_procs.history import History
 from etl_procs.rules import rule_of
 
 # The batches that are written down: where they are, and how one is read and written again.
@@ -40,6 +41,10 @@ def make_schema(connection: sqlite3.Connection) -> None:
         )
     if old_positions:
         connection.execute("ALTER TABLE headrace_positions RENAME TO headrace_positions_before")
+    if _lacks(connection, "headrace_core", "published"):
+        connection.execute(
+            "ALTER TABLE headrace_core ADD COLUMN published INTEGER NOT NULL DEFAULT 0"
+        )
     statements = files("etl_procs").joinpath("schema.sql").read_text(encoding="utf-8")
     for statement in statements.split(";\n"):
         connection.execute(statement)
@@ -48,6 +53,8 @@ def make_schema(connection: sqlite3.Connection) -> None:
             "INSERT INTO headrace_positions SELECT *, 0 FROM headrace_positions_before"
         )
         connection.execute("DROP TABLE headrace_positions_before")
+    if _lacks(connection, "headrace_epochs", "recent"):
+        connection.execute("ALTER TABLE headrace_epochs ADD COLUMN recent TEXT NOT NULL DEFAULT ''")
     if _lacks(connection, "headrace_dead_letters", "index"):
         connection.execute('ALTER TABLE headrace_dead_letters ADD COLUMN "index" INTEGER')
     if had_offsets:
@@ -67,20 +74,28 @@ def _lacks(connection: sqlite3.Connection, table: str, column: str) -> bool:
     return bool(names) and column not in names
 
 
-def bring_over(connection: sqlite3.Connection, plan: Plan, at: str) -> list[str]:
+def bring_over(
+    connection: sqlite3.Connection, plan: Plan, at: str, history_mb_max: int
+) -> list[str]:
     """Bring all that a core holds of a dataflow to its definition; `at` is the time now."""
     dataflow = plan.dataflow
     ledger.divide(connection, dataflow.name, dataflow.partitions)
     if dataflow.partitions > 1:
         ledger.key(connection, dataflow.name, {s.name: s.key for s in dataflow.borders})
+    history.begin(connection, dataflow.name)
+    past = History.of(connection, dataflow.name)
     said = tables.make(connection, plan)
     was = ledger.done(connection, dataflow.name)
     said += _bring_procedures(connection, dataflow, was)
     said += ledger.keep_epoch(connection, dataflow.name, rule_of(dataflow.borders))
+    history.keep(connection, past, history_mb_max)
     done = ledger.done(connection, dataflow.name)
     said += _set_orphans_aside(connection, plan, was, done, at)
     said += _bring_nests(connection, plan, done)
     staging.check(connection, dataflow)
+    for name in published.of(connection, dataflow.name).keys() - dataflow.streams.keys():
+        published.unpublish(connection, dataflow.name, name)
+        said.append(f"stream {dataflow.name}.{name} is gone, and nothing of it is published")
     return said
 
 

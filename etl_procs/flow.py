@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from etl_procs import pending
 from etl_procs.batch import Batch, Round
 from etl_procs.execution import Plan
+from etl_procs.history import History
 from etl_procs.intake import Intake
 from etl_procs.metrics import Histogram
 from headrace.errors import HeadraceError
@@ -35,6 +36,9 @@ class Flow:
     """What has been given and somebody has still to take: all of it is on disk."""
     latencies: Mapping[str, Histogram]
     """How long its units take, by their names."""
+    history: History
+    tuples: dict[str, int]
+    """How many tuples it has taken from outside, by dataflow.stream."""
     queue: deque[Round] = field(default_factory=deque)
     """Rounds that were cut and are in no commit yet."""
     begun: int = 0
@@ -77,6 +81,9 @@ class Flow:
         which these units have failed on their way.
         """
         self.begun += begun
+        for _ in range(begun):
+            for taken in self.queue.popleft().inputs:
+                self.tuples[taken.batch.stream.full_name] += len(taken.batch)
         self.failures = {
             key: failures
             for key, failures in self.failures.items()

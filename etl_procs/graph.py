@@ -1,11 +1,11 @@
 """The graph of a dataflow: who gives each stream, who takes it, and in which order they run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from etl_procs.model import Given, Procedure, Stream, Trigger
+from etl_procs.model import Given, Outlet, Procedure, Stream, Trigger
 from etl_procs.rules import ByCount, ByInterval
 from headrace.errors import DefinitionError
 
@@ -56,9 +56,38 @@ def consumers(dataflow: "Dataflow") -> dict[str, tuple[str, ...]]:
 
 def corrections(dataflow: "Dataflow") -> tuple[Stream, ...]:
     """Give the streams to which border streams give what is late."""
-    rules = [stream.batches for stream in dataflow.borders]
-    lates = [rule.late for rule in rules if isinstance(rule, ByInterval)]
-    return tuple(late for late in lates if isinstance(late, Stream))
+    lates = map(_late_of, dataflow.borders)
+    return tuple(late for late in lates if late is not None)
+
+
+def _late_of(border: Stream) -> Stream | None:
+    """Give the stream of what is late in a border stream, if that has one."""
+    rule = border.batches
+    return rule.late if isinstance(rule, ByInterval) and isinstance(rule.late, Stream) else None
+
+
+def writers(dataflow: "Dataflow", outlet: Outlet) -> tuple[Procedure, ...]:
+    """Give the procedures that give to an outlet, themselves or through triggers."""
+    return tuple(
+        procedure
+        for procedure in dataflow.procedures.values()
+        if outlet in reached_by(procedure, dataflow.triggers)
+    )
+
+
+def upstream(dataflow: "Dataflow", procedures: Iterable[Procedure]) -> tuple[Stream, ...]:
+    """Give the border streams from which batches come to procedures, however far."""
+    producers, found = _producers(dataflow), set[str]()
+    waiting = [stream.name for procedure in procedures for stream in procedure.takes]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            if name in producers:
+                waiting += [s.name for s in dataflow.procedures[producers[name]].takes]
+            late = [s for s in dataflow.borders if dataflow.streams[name] is _late_of(s)]
+            waiting += [stream.name for stream in late]
+    return tuple(stream for stream in dataflow.borders if stream.name in found)
 
 
 def check(dataflow: "Dataflow") -> None:

@@ -11,21 +11,14 @@ savepoints, by which an execution that fails is rolled back alone.
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from itertools import islice
 from math import inf
 from typing import NoReturn
 
-from etl_procs import ledger, pending, sources, staging
-from etl_procs.batch import Batch, Round, Run, Tuple
-from etl_procs.dead_letters import DeadLetters, Replay
-from etl_procs.errors import (
-    Aborted,
-    CoreError,
-    LettersFull,
-    ProcedureFailed,
-    blamed,
-    is_of_the_machine,
-    storable,
-)
+from etl_procs import history, ledger, pending, published, sources, staging
+from etl_procs.batch import Batch, Round, Run
+from etl_procs.dead_letters import DeadLetters, Replay, size_of
+from etl_procs.errors import CoreError, LettersFull, blamed, is_of_the_machine, reason_of
 from etl_procs.execution import Execution
 from etl_procs.flow import Committed, Flow, Key
 from etl_procs.graph import Unit
@@ -57,6 +50,7 @@ class Group:
         clock: Clock,
         metrics: Metrics,
         letters_size: int,
+        publications: Mapping[str, int],
     ) -> None:
         self._flow = flow
         self._plan = flow.plan
@@ -96,8 +90,13 @@ class Group:
         self._bytes = 0
         self._positions: dict[str, dict[int, int]] = defaultdict(dict)
         self._numbers: dict[str, list[Run]] = defaultdict(list)
+        self._history, self._again = flow.history, dict[int, int]()
         self._epoch: int | None = None
         self._staged: dict[str, list[tuple[int, Staged]]] = {}
+        self._publications = publications
+        """After which batch each stream is kept for readers outside; others are not."""
+        self._published: dict[str, list[Batch]] = defaultdict(list)
+        self.published_bytes = 0
         self._took: dict[str, list[float]] = {unit.name: [] for unit in self._plan.units}
         self._tuples = 0
         self._dead = 0
@@ -137,16 +136,16 @@ class Group:
         self._next()
         self._begun += 1
         self._round = self._flow.begun + self._begun
-        for batch, undecoded, positions, size, numbers, late in round_.inputs:
+        for batch, undecoded, positions, size, numbers, late, _ in round_.inputs:
             batch.id = self.last  # it may have been cut before dead letters took an id
             stream = batch.stream
-            self._held[stream.name] = batch
+            self._hold(batch)
             self._tuples += len(batch)
             self._positions[stream.name].update(positions)
             self._numbers[stream.name] += numbers
             if late is not None:
                 late.id = self.last
-                self._held[late.stream.name] = late
+                self._hold(late)
                 self._tuples += len(late)
             if undecoded is not None:
                 self._letters.add_undecoded(stream, self.last, undecoded, self._now())
@@ -165,6 +164,7 @@ class Group:
         """Make a round of dead letters, which only their procedures see."""
         self._next()
         self._replay = replay
+        self._again[self.last] = replay.batch
         self._round = -replay.first  # below all rounds of the queue
         names = "+".join(replay.procedures)
         log.info("%s.%s runs dead letters again as batch %d", self._name, names, self.last)
@@ -285,19 +285,19 @@ class Group:
                 "Nothing of that attempt was kept.",
             )
         )
-        log.warning("%s.%s, batch %d: %s", self._name, unit.name, batch, _reason(failed))
+        log.warning("%s.%s, batch %d: %s", self._name, unit.name, batch, reason_of(failed))
         return failed
 
     def _give_up(
         self, unit: Unit, batch: int, inputs: Mapping[str, Batch], failures: list[HeadraceError]
     ) -> None:
-        reason, at = _reason(failures[-1]), self._now()
+        reason, at = reason_of(failures[-1]), self._now()
         dead = [(unit.name, taken) for taken in inputs.values()]
         if self._replay is not None:
             dead = [*self._replay.of(unit), *((name, taken) for name, taken in dead if len(taken))]
         for name, taken in dead:
             self._letters.add_batch(name, taken, reason, len(failures), at)
-            self._count_dead(len(taken), sum(map(_size, taken.tuples)))
+            self._count_dead(len(taken), sum(map(size_of, taken.tuples)))
         self._given_up[unit.name] += 1
         log.error(
             "%s.%s has given up batch %d after %d attempts; it is a dead letter, and the dataflow "
@@ -312,13 +312,20 @@ class Group:
     def _keep(self, execution: Execution) -> None:
         """Count what a unit has emitted and rejected."""
         for name in execution.given:
-            self._held[name] = execution.batch_of(name)
+            self._hold(execution.batch_of(name))
         for staged in execution.staged:
             kept = self._staged.setdefault(staged.outlet.name, [])
             kept.append((execution.batch, staged))
         for (name, taken, index), reason in execution.rejected.items():
             self._letters.add_rejected(name, taken, index, reason, self._now())
-            self._count_dead(1, _size(taken.tuples[index]))
+            self._count_dead(1, size_of(taken.tuples[index]))
+
+    def _hold(self, batch: Batch) -> None:
+        """Have a batch for those who take it, and for readers outside if they want its stream."""
+        name = batch.stream.name
+        self._held[name] = batch
+        if self._publications and batch.id > self._publications.get(name, inf) and len(batch):
+            self._published[name].append(batch)
 
     def _count_dead(self, tuples: int, size: int) -> None:
         self._dead += tuples
@@ -349,23 +356,28 @@ class Group:
         for name, rows in self._staged.items():
             size += staging.add(connection, self._plan.dataflow.outlets[name], rows)
             staged += sum(len(part.part) for _, part in rows)
+        at = self._clock.now().timestamp() if self._published else 0.0
+        self.published_bytes = published.add(connection, self._published.values(), at)
         ledger.move_positions(connection, self._name, self._positions)
         for stream, runs in self._numbers.items():
             sources.see(connection, self._name, stream, runs)
+        after, through = (min(done.values(), default=0) for done in (flow.done, self.done))
+        was, now = history.number(flow.last, after), history.number(self.last, through)
+        rounds, most = islice(flow.queue, self._begun), self._settings.history_mb_max
+        done = history.Done(self._clock.now(), was, now, rounds, self._again, most)
+        closes = self._epoch is not None
+        self._history = history.write(connection, flow.history, done, has_epoch=closes)
         if self._epoch is not None:
-            rule = rule_of(self._plan.dataflow.borders)
-            ledger.close_epoch(connection, self._name, rule, self._epoch)
-        first = min(flow.done.values(), default=0) + 1
-        through = min(self.done.values(), default=0)
-        return Committed(self._name, first, through, self._tuples, self._dead, staged, size)
+            rule, recent = rule_of(self._plan.dataflow.borders), self._history.recent
+            ledger.close_epoch(connection, self._name, rule, self._epoch, recent)
+        return Committed(self._name, after + 1, through, self._tuples, self._dead, staged, size)
 
     def become(self) -> None:
         """Make what has been committed the dataflow's own."""
         flow = self._flow
         self._count()
         flow.done, flow.last, flow.pending = self.done, self.last, self.pending
-        for _ in range(self._begun):
-            flow.queue.popleft()
+        flow.history = self._history
         flow.settle(self._begun, self._failed)
 
     def _count(self) -> None:
@@ -384,14 +396,3 @@ class Group:
 
     def _now(self) -> str:
         return self._clock.now().isoformat()
-
-
-def _size(values: Tuple) -> int:
-    """Estimate the bytes of a dead letter's tuple: as it came, and its columns."""
-    return 2 * len(str(values))
-
-
-def _reason(error: HeadraceError) -> str:
-    """Say what happened, and what to do where the error itself knows it."""
-    known = isinstance(error, ProcedureFailed | Aborted)
-    return storable(error.what if known else f"{error.what}. {error.hint}")

@@ -23,9 +23,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import inf
 
-from etl_procs.backlog import ALL, BEFORE_ALL, NEVER, UNKNOWN, Backlog, Counted, Marked, Timed
+from etl_procs.backlog import ALL, NEVER, UNKNOWN, Backlog, Counted, Marked, Timed
 from etl_procs.batch import Arrived, Round, Tuple
-from etl_procs.chunk import batch_of
+from etl_procs.chunk import BEFORE_ALL, batch_of
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import CoreError
 from etl_procs.fitting import Fitter

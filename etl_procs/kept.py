@@ -11,8 +11,9 @@ import pyarrow as pa
 from etl_procs.asking import Row, Warehouses
 from etl_procs.metrics import LookupFigures
 from etl_procs.questions import Question
+from etl_procs.records import Codes
 from etl_procs.stack import Stack
-from etl_procs.versions import DOUBTFUL, Codes, Layout
+from etl_procs.versions import DOUBTFUL, Layout
 from headrace.clock import Clock
 
 

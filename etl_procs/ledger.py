@@ -13,7 +13,7 @@ from etl_procs.graph import Unit
 
 HOLD = "UPDATE headrace_core SET fence = fence + 1, holder = :holder RETURNING fence"
 
-HOLDER = "SELECT fence, holder FROM headrace_core"
+HOLDER = "SELECT fence, holder, published FROM headrace_core"
 
 DIVIDE = "INSERT OR IGNORE INTO headrace_dataflows VALUES (:dataflow, :partitions)"
 
@@ -41,6 +41,9 @@ STEP = """\
 UPDATE headrace_ledger SET batch = :batch
 WHERE dataflow = :dataflow AND procedure = :procedure AND batch = :was"""
 
+STEP_TOGETHER = """\
+UPDATE headrace_ledger SET batch = :batch WHERE dataflow = :dataflow AND batch = :was"""
+
 TAKE_NOTHING = "DELETE FROM headrace_takes WHERE dataflow = :dataflow"
 
 TAKE = """\
@@ -61,8 +64,8 @@ SELECT dataflow, min(batch) FROM headrace_ledger GROUP BY dataflow ORDER BY data
 EPOCH = "SELECT rule, epoch FROM headrace_epochs WHERE dataflow = :dataflow"
 
 CLOSE_EPOCH = """\
-INSERT INTO headrace_epochs VALUES (:dataflow, :rule, :epoch)
-ON CONFLICT DO UPDATE SET rule = excluded.rule, epoch = excluded.epoch"""
+INSERT INTO headrace_epochs VALUES (:dataflow, :rule, :epoch, :recent)
+ON CONFLICT DO UPDATE SET rule = excluded.rule, epoch = excluded.epoch, recent = excluded.recent"""
 
 DROP_EPOCH = "DELETE FROM headrace_epochs WHERE dataflow = :dataflow"
 
@@ -92,15 +95,18 @@ def hold(connection: sqlite3.Connection, holder: str) -> int:
     return int(fence)
 
 
-def check_held(connection: sqlite3.Connection, fence: int) -> None:
-    """Refuse to go on if somebody has taken the core over."""
-    now, holder = connection.execute(HOLDER).fetchone()
+def check_held(connection: sqlite3.Connection, fence: int) -> int:
+    """Refuse to go on if somebody has taken the core over; tell how often it has changed what is
+    published.
+    """
+    now, holder, published = connection.execute(HOLDER).fetchone()
     if now != fence:
         raise Superseded(
             f"this core is held by {holder}, which opened it later",
             hint="Only one engine can run on a data folder; stop one of them. Nothing was changed "
             "by this one.",
         )
+    return int(published)
 
 
 def divide(connection: sqlite3.Connection, dataflow: str, partitions: int) -> None:
@@ -190,18 +196,30 @@ def step(
     connection: sqlite3.Connection, dataflow: str, was: Mapping[str, int], now: Mapping[str, int]
 ) -> None:
     """Move each procedure from the batch where it was to where it is now, or refuse."""
+    befores, afters = {*was.values()}, {*now.values()}
+    if len(befores) == len(afters) == 1 and befores != afters:  # as most do: one statement for all
+        (before,), (after,) = befores, afters
+        all_ = {"dataflow": dataflow, "batch": after, "was": before}
+        if connection.execute(STEP_TOGETHER, all_).rowcount != len(now):
+            there = done(connection, dataflow)
+            others = [procedure for procedure in now if there.get(procedure) != after]
+            raise _superseded(dataflow, [*others, *now][0], before)
+        return
     for procedure, batch in now.items():
         if batch == was[procedure]:
             continue
         of = {"dataflow": dataflow, "procedure": procedure}
         moved = connection.execute(STEP, {**of, "batch": batch, "was": was[procedure]})
         if moved.rowcount != 1:
-            raise Superseded(
-                f"procedure {dataflow}.{procedure} is not at batch {was[procedure]}: another "
-                "engine has moved it",
-                hint="Only one engine can run a dataflow on this data folder; stop one of them. "
-                "Nothing was changed by this one.",
-            )
+            raise _superseded(dataflow, procedure, was[procedure])
+
+
+def _superseded(dataflow: str, procedure: str, was: int) -> Superseded:
+    return Superseded(
+        f"procedure {dataflow}.{procedure} is not at batch {was}: another engine has moved it",
+        hint="Only one engine can run a dataflow on this data folder; stop one of them. Nothing "
+        "was changed by this one.",
+    )
 
 
 def epoch(connection: sqlite3.Connection, dataflow: str) -> int | None:
@@ -210,9 +228,14 @@ def epoch(connection: sqlite3.Connection, dataflow: str) -> int | None:
     return found and int(found[1])
 
 
-def close_epoch(connection: sqlite3.Connection, dataflow: str, rule: str, epoch: int) -> None:
-    """Record the last interval or punctuation that was closed, and the rule that counts them."""
-    connection.execute(CLOSE_EPOCH, {"dataflow": dataflow, "rule": rule, "epoch": epoch})
+def close_epoch(
+    connection: sqlite3.Connection, dataflow: str, rule: str, epoch: int, recent: str = ""
+) -> None:
+    """Record the last interval or punctuation that was closed, the rule that counts them, and what
+    of the history is recent.
+    """
+    of = {"dataflow": dataflow, "rule": rule, "epoch": epoch, "recent": recent}
+    connection.execute(CLOSE_EPOCH, of)
 
 
 def keep_epoch(connection: sqlite3.Connection, dataflow: str, rule: str) -> list[str]:
@@ -256,6 +279,12 @@ def claim(
             hint="Reading on from the old positions would skip what it holds. Start over with a "
             "new data folder and a new schema in the warehouse.",
         )
+
+
+def topic(connection: sqlite3.Connection, dataflow: str, stream: str) -> str | None:
+    """Tell the id of the topic to which a stream's positions are bound."""
+    found = connection.execute(CLAIMED, {"dataflow": dataflow, "stream": stream}).fetchone()
+    return found and str(found[0])
 
 
 def positions(connection: sqlite3.Connection, dataflow: str, stream: str) -> dict[int, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from etl_procs import reader
 from etl_procs.dead_letters import NUMBERS, DeadLetters, Tally
-from etl_procs.letter import DeadLetter
+from etl_procs.letter import DeadLetter, Sought
 from etl_procs.reader import Reader
 from etl_procs.store import Store, Write
 from headrace.config import Core as Settings
@@ -40,9 +40,10 @@ class Letters:
             found[tally[:2]] = Tally(*tally[:2], *counts)
         return sorted(found.values(), key=lambda t: (-t.tuples, t.dataflow, t.reason))
 
-    def chosen(self, dataflow: str, reason: str) -> list[int]:
-        """Name those of a dataflow (empty: of all) whose reason holds a text."""
-        return list(chain.from_iterable(core.chosen(dataflow, reason) for core in self._cores))
+    def chosen(self, sought: Sought, after: int = 0, most: int = -1) -> list[int]:
+        """Name those that are sought, by their numbers: those after one, and so many at most."""
+        found = (core.chosen(sought, after, most) for core in self._cores)
+        return list(chain.from_iterable(found))[: most if most >= 0 else None]
 
     def together(self, number: int) -> list[int]:
         """Name those that one unit gave up in one batch, this one among them."""

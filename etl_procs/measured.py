@@ -20,6 +20,8 @@ RATE_S = 10.0
 """Rates are over about so long: long enough to be steady, short enough to be now."""
 STALE_S = 10.0
 """An engine writes every second. One that has not for so long is stuck, or gone."""
+COUNTED = ("batches", "tuples")
+"""What has a rate beside commits and units: batches by dataflow, tuples by dataflow.stream."""
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ class Measured:
 class _Sample:
     moment: float
     commits: int
-    batches: Mapping[str, int]
+    counts: Mapping[str, Mapping[str, int]]
 
 
 class Scribe:
@@ -82,7 +84,9 @@ class Scribe:
 
     def _rates(self, found: Mapping[str, Any]) -> dict[str, Any] | None:
         """Tell how many in a second, over the last while; None before there are two looks."""
-        now = _Sample(self._clock.monotonic(), found["commits"], found["batches"])
+        counts = {name: found[name] for name in COUNTED}
+        counts["units"] = {name: of["count"] for name, of in found["units"].items()}
+        now = _Sample(self._clock.monotonic(), found["commits"], counts)
         samples = self._samples
         samples.append(now)
         while len(samples) > 2 and samples[1].moment <= now.moment - RATE_S:
@@ -91,14 +95,14 @@ class Scribe:
         over_s = now.moment - first.moment
         if over_s <= 0:
             return None
-        return {
-            "over_s": over_s,
-            "commits": (now.commits - first.commits) / over_s,
-            "batches": {
-                name: (count - first.batches.get(name, 0)) / over_s
-                for name, count in now.batches.items()
-            },
+        rates = {
+            kind: {
+                name: (count - first.counts[kind].get(name, 0)) / over_s
+                for name, count in counts[kind].items()
+            }
+            for kind in counts
         }
+        return {"over_s": over_s, "commits": (now.commits - first.commits) / over_s, **rates}
 
 
 def read(path: Path) -> Measured | None:

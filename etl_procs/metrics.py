@@ -71,6 +71,8 @@ class Metrics:
     """Groups that were rolled back whole, and run again."""
     batches: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Batches that were committed, by dataflow."""
+    tuples: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Tuples that came from outside, of batches that were committed, by dataflow.stream."""
     aborts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Attempts of units that failed, by dataflow.unit."""
     dead_batches: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -102,6 +104,7 @@ class Metrics:
             "commits": self.commits,
             "rollbacks": self.rollbacks,
             "batches": dict(self.batches),
+            "tuples": dict(self.tuples),
             "aborts": dict(self.aborts),
             "dead_batches": dict(self.dead_batches),
             "dead_tuples": dict(self.dead_tuples),

@@ -19,8 +19,9 @@ from etl_procs.kept import Kept, Means, TooLarge
 from etl_procs.metrics import LookupFigures
 from etl_procs.model import Lookup
 from etl_procs.questions import Question
+from etl_procs.records import Codes
 from etl_procs.stack import Stack
-from etl_procs.versions import Codes, Layout, Unsortable
+from etl_procs.versions import Layout, Unsortable
 
 log = logging.getLogger(__name__)
 

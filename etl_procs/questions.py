@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from etl_procs.errors import CoreError
+from etl_procs.records import Places
 from etl_procs.rules import Value
-from etl_procs.versions import Asked, Flags, Layout, Places
+from etl_procs.versions import Asked, Flags, Layout
 
 Values: TypeAlias = pa.Array | pa.ChunkedArray | Sequence[Value | None]
 """One column: Arrow's, or a list."""

@@ -4,17 +4,19 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from math import inf
 from pathlib import Path
 
 import pyarrow as pa
 
-from etl_procs import confirmed, ledger, staging
+from etl_procs import confirmed, history, ledger, published, staging
 from etl_procs.access import Parameters
 from etl_procs.dead_letters import DeadLetters
 from etl_procs.door import Door
 from etl_procs.errors import BadQuery, primary_code
-from etl_procs.model import Outlet
+from etl_procs.history import Origins
+from etl_procs.model import Outlet, Stream
 from etl_procs.rules import Value
 from etl_procs.store import STEPS_BETWEEN_LOOKS
 from headrace.clock import SystemClock
@@ -61,6 +63,18 @@ class Snapshot:
         """Tell the next offset of each partition of a stream's topic."""
         return ledger.positions(self._connection, dataflow, stream)
 
+    def topic(self, dataflow: str, stream: str) -> str | None:
+        """Tell the id of the topic that a stream is read from."""
+        return ledger.topic(self._connection, dataflow, stream)
+
+    def origins(self, dataflow: str, batch: int) -> Origins | None:
+        """Tell where in the log the tuples of a batch are; None if that is forgotten."""
+        return history.origins(self._connection, dataflow, batch)
+
+    def committed_at(self, dataflow: str, batch: int) -> datetime | None:
+        """Tell when a batch was committed; None if that is forgotten, or it is not."""
+        return history.committed_at(self._connection, dataflow, batch)
+
     def query(
         self, sql: str, parameters: Parameters = (), *, row_s_max: float = inf
     ) -> tuple[tuple[str, ...], Iterator[tuple[Value, ...]]]:
@@ -83,6 +97,20 @@ class Snapshot:
         batch: see `staging.schema`.
         """
         return staging.between(self._connection, outlet, after=after, through=through)
+
+    def kept_after(self, what: Stream | Outlet) -> int | None:
+        """Tell after which batch all of a published stream, or of what was staged for an outlet,
+        is kept; None for a stream that is not published.
+        """
+        return published.after(self._connection, what)
+
+    def kept(
+        self, what: Stream | Outlet, *, after: int, number: int = 0
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Read what is kept of the batches behind `after`: see `published.batches`. The last one
+        may be of a round that is still open, and not be whole.
+        """
+        return published.batches(self._connection, what, after=after, number=number)
 
     def measure(self, outlet: Outlet, after: int, through: int) -> tuple[int, int]:
         """Tell how many rows and bytes that is, about."""

@@ -10,9 +10,8 @@ import zlib
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl_procs.backlog import BEFORE_ALL, epochs_of
 from etl_procs.batch import FINISHED, MARK, PARTITION, PLACE, REASON, Arrived, Tuple
-from etl_procs.chunk import runs_of
+from etl_procs.chunk import BEFORE_ALL, epochs_of, runs_of
 from etl_procs.model import Stream
 from etl_procs.rules import ByInterval, Value
 

@@ -2,11 +2,13 @@
 -- of a call, of a push's forgetting, of a word about dead letters, or of opening the core.
 
 -- One row. The id tells this core from any other that ever fed the same warehouse. The fence goes up
--- by one with each engine that opens the core; only the holder of the last number may go on.
+-- by one with each engine that opens the core; only the holder of the last number may go on. What
+-- counts the changes of headrace_published goes up with each, so that the engine notices it.
 CREATE TABLE IF NOT EXISTS headrace_core (
-    id     TEXT NOT NULL,
-    fence  INTEGER NOT NULL,
-    holder TEXT NOT NULL
+    id        TEXT NOT NULL,
+    fence     INTEGER NOT NULL,
+    holder    TEXT NOT NULL,
+    published INTEGER NOT NULL
 ) STRICT;
 
 -- Among how many partitions the keys of a dataflow are divided, of which this is one.
@@ -50,11 +52,12 @@ CREATE TABLE IF NOT EXISTS headrace_takes (
 ) STRICT, WITHOUT ROWID;
 
 -- The last interval of event time, or punctuation, that a dataflow has closed, and the rule by which
--- it counts them.
+-- it counts them; and what the last groups would have in the history below.
 CREATE TABLE IF NOT EXISTS headrace_epochs (
     dataflow TEXT PRIMARY KEY,
     rule     TEXT NOT NULL,
-    epoch    INTEGER NOT NULL
+    epoch    INTEGER NOT NULL,
+    recent   TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 
 -- The ledger's other half: the next Kafka offset of each partition that a dataflow reads, and how
@@ -69,6 +72,27 @@ CREATE TABLE IF NOT EXISTS headrace_positions (
     finished    INTEGER NOT NULL CHECK (finished IN (0, 1)),
     PRIMARY KEY (dataflow, stream, partition)
 ) STRICT, WITHOUT ROWID;
+
+-- From which number on the rows of each dataflow are below.
+CREATE TABLE IF NOT EXISTS headrace_histories (
+    dataflow TEXT PRIMARY KEY,
+    base     INTEGER NOT NULL UNIQUE
+) STRICT, WITHOUT ROWID;
+
+-- When groups were committed, and what they took from the log. A number tells how far a dataflow was
+-- with the last group of a row: the last batch that it had begun and the last that all of it had done,
+-- added up. The data are JSON, without the outer brackets: for each group its number, by how much that
+-- is more than before it, the time (seconds of 1970, by the clock of its machine), and for each border
+-- stream five numbers for batches that are alike: how many batches after the one before, the
+-- partition, how many places after its last record the first one is, how many places it has, and how
+-- often that comes again. (A place is offset << 20 | index.) Under "" are batches that ran dead letters
+-- again, each before the one whose letters these were. The total counts the bytes of this row and of
+-- all before it, those that are forgotten as well.
+CREATE TABLE IF NOT EXISTS headrace_history (
+    number INTEGER PRIMARY KEY,
+    data   TEXT NOT NULL,
+    total  INTEGER NOT NULL
+) STRICT;
 
 -- And which numbers of its producers' sources it has consumed there, as ranges: of each its first
 -- number and the one after its last, 8 bytes each in this machine's order. Before told_from, gaps
@@ -141,6 +165,28 @@ CREATE TABLE IF NOT EXISTS headrace_forgotten (
     dataflow TEXT PRIMARY KEY,
     batch    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- The streams that are kept for readers outside, and after which batch all of each is there.
+CREATE TABLE IF NOT EXISTS headrace_published (
+    dataflow TEXT NOT NULL,
+    stream   TEXT NOT NULL,
+    after    INTEGER NOT NULL CHECK (after >= 0),
+    PRIMARY KEY (dataflow, stream)
+) STRICT, WITHOUT ROWID;
+
+-- Their batches, laid down as staged rows are; and when (seconds of 1970) they were committed.
+CREATE TABLE IF NOT EXISTS headrace_published_batches (
+    number      INTEGER PRIMARY KEY,
+    dataflow    TEXT NOT NULL,
+    stream      TEXT NOT NULL,
+    first_batch INTEGER NOT NULL,
+    last_batch  INTEGER NOT NULL CHECK (last_batch >= first_batch),
+    at          REAL NOT NULL,
+    data        BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX IF NOT EXISTS headrace_publications
+ON headrace_published_batches (dataflow, stream, last_batch);
 
 -- What could not be processed: single tuples (undecoded or rejected), and whole batches that failed.
 CREATE TABLE IF NOT EXISTS headrace_dead_letters (

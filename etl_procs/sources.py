@@ -97,7 +97,7 @@ class Sources:
             return records
         self._note(noted)
         flags = pa.Array.from_buffers(pa.uint8(), len(records), [None, pa.py_buffer(is_fresh)])
-        return records.filter(flags.cast(pa.bool_())).combine_chunks()
+        return records.filter(flags.cast(pa.bool_()))
 
     def _again(self, run: Run) -> Iterator[tuple[int, int, bool]]:
         """Add a run; give what was seen of it before, and whether that is told one by one."""
@@ -144,7 +144,7 @@ class Sources:
 def _with_runs(records: pa.Table) -> pa.Table:
     """Number the runs of consecutive numbers; of what is no tuple, empty entries belong to them."""
     partitions, seqs, marks = (records[name].combine_chunks() for name in (PARTITION, SEQ, MARK))
-    sources = records[SOURCE].combine_chunks().dictionary_encode()
+    sources = records[SOURCE].combine_chunks()
     numbers = pc.if_else(pc.coalesce(pc.equal(marks, NOTHING), True), seqs, None)
     has = numbers.is_valid()
     goes_on = pc.and_(

@@ -7,16 +7,14 @@ they are not much fewer than what lies below them, the two are merged.
 import numpy as np
 import pyarrow as pa
 
+from etl_procs.records import Codes, Places, expanded
 from etl_procs.versions import (
     DOUBTFUL,
     ELSEWHERE,
     NOTHING,
     Asked,
-    Codes,
     Layout,
-    Places,
     Versions,
-    expanded,
 )
 
 RATIO = 8
@@ -64,17 +62,13 @@ class Stack:
             doubtful = changed[at] == asked.codes
             places[doubtful] = DOUBTFUL
             left = np.flatnonzero(~doubtful)
-        pieces, count = [self._rows([column.slice(0, 0) for column in self.base.given])], 0
+        pieces, count = [], 0
         for versions in reversed(self._held):
-            found = versions.find(asked if len(left) == len(places) else asked.take(left))
-            is_here = found >= 0
-            here = found[is_here]
-            if len(here):
-                pieces.append(
-                    self._rows([column.take(pa.array(here)) for column in versions.given])
-                )
+            found, rows = versions.find(asked if len(left) == len(places) else asked.take(left))
+            here = np.flatnonzero(found >= 0)
+            pieces.append(self._rows(versions.given(rows.take(here), found[here])))
             places[left] = np.where(found == ELSEWHERE, NOTHING, found)
-            places[left[is_here]] = np.arange(count, count + len(here))
+            places[left[here]] = np.arange(count, count + len(here))
             count += len(here)
             left = left[found == ELSEWHERE]
             if not len(left):

@@ -32,6 +32,9 @@ WHERE dataflow = :dataflow GROUP BY outlet HAVING last_batch = max(last_batch)""
 
 FORGET = "DELETE FROM headrace_staged WHERE dataflow = :dataflow AND last_batch <= :through"
 
+PIECE_BYTES = 4 * 2**20
+"""Of more, several blobs are made: nobody has to hold a large batch to read it."""
+
 WAITING = """\
 SELECT coalesce(sum(row_count), 0) FROM headrace_staged
 WHERE dataflow = :dataflow AND last_batch > coalesce(
@@ -73,25 +76,28 @@ def schema(outlet: Outlet) -> pa.Schema:
 def add(connection: sqlite3.Connection, outlet: Outlet, rows: Iterable[tuple[int, Staged]]) -> int:
     """Stage what a group of batches gives to `outlet`, in its order; tell how many bytes it is."""
     declared = schema(outlet)
-    pieces = [
+    table = pa.concat_tables(
         _of_tables(declared, some) if is_table else _of_tuples(outlet, declared, some)
         for is_table, some in groupby(rows, lambda row: isinstance(row[1].part, pa.Table))
-    ]
-    table = pa.concat_tables(pieces)
-    batches = table[BATCH]
-    data = arrow.to_bytes(table.combine_chunks())
-    connection.execute(
-        INSERT,
-        {
-            "dataflow": outlet.dataflow,
-            "outlet": outlet.name,
-            "first_batch": batches[0].as_py(),
-            "last_batch": batches[-1].as_py(),
-            "row_count": table.num_rows,
-            "data": data,
-        },
     )
-    return len(data)
+    of, size = {"dataflow": outlet.dataflow, "outlet": outlet.name}, 0
+    for first, last, count, data in blobs(table):
+        batches = {"first_batch": first, "last_batch": last}
+        connection.execute(INSERT, {**of, **batches, "row_count": count, "data": data})
+        size += len(data)
+    return size
+
+
+def blobs(table: pa.Table) -> Iterator[tuple[int, int, int, bytes]]:
+    """Write rows, by their batches, as they are kept: the first batch of each blob, its last, the
+    number of its rows, and the blob.
+    """
+    table = table.combine_chunks()
+    most = max(table.num_rows * PIECE_BYTES // max(table.nbytes, 1), 1)
+    for begin in range(0, table.num_rows, most):
+        piece = table.slice(begin, most)
+        first, last = piece[BATCH][0].as_py(), piece[BATCH][-1].as_py()
+        yield first, last, piece.num_rows, arrow.to_bytes(piece)
 
 
 def check(connection: sqlite3.Connection, dataflow: Dataflow) -> None:

@@ -95,6 +95,7 @@ class Transaction:
         except sqlite3.Error as error:
             self._execution.failed(error)
             raise
+        self._rights.known.setdefault(sql, _column_names(self._rights, self._cursor))
         return self._cursor.rowcount
 
     def emit(self, target: Given, rows: Rows) -> None:

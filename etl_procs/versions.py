@@ -1,9 +1,9 @@
 """Versions: rows of a dimension, sorted so that a key's version as of a moment is found at once.
 
 Each key has a code of 64 bits, well spread: rows lie by code and moment. A directory tells by the
-first bits of a code where its rows are, two or so, and halving finds the version there. So a
-search touches a few places, however many rows there are. Codes of texts may coincide: what is
-found is compared with what was asked, and where it differs, SQL has to answer.
+first bits of a code where its rows are, a few, and halving finds the version there. So a search
+touches three places that no cache holds, however many rows there are. Codes of texts may coincide:
+what is found is compared with what was asked, and where it differs, SQL has to answer.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,19 @@ import pyarrow.compute as pc
 
 from etl_procs.columns import ARROW, Type
 from etl_procs.model import Lookup
+from etl_procs.records import Codes, Numbers, Places, Records, Rows, compact, joined
 
-Codes = npt.NDArray[np.uint64]
-Places = npt.NDArray[np.int64]
-Numbers = npt.NDArray[Any]
 Texts = npt.NDArray[np.bytes_]
 Flags = npt.NDArray[np.bool_]
 
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """The golden ratio: numbers that follow each other come to lie far apart."""
 MOMENT_BYTES_MAX = 64
-FIRST, FEW_TEXTS = 10_000, 1_000
+ROOM = 1.5
+"""So many times as many rows as begin in one place on average are searched there at first."""
+AT_ONCE = 16_384
+"""So many keys are looked for at once: what was touched for them is in a cache when it is touched
+again. A hundred thousand in ten million rows take a tenth less."""
 EARLIEST = {Type.INTEGER: -(2**63), Type.TEXT: ""}
 
 NOTHING, ELSEWHERE, DOUBTFUL = -1, -2, -3
@@ -116,7 +118,8 @@ class Moments:
         """Give the number of the last of `texts` that is not after each; -1 before the first."""
         if texts is None or self.texts is None:
             return self.values
-        return (np.searchsorted(texts, self.texts, "right") - 1)[self.values]
+        ranks = np.searchsorted(texts, self.texts, "right") - 1
+        return ranks.astype(np.int32)[self.values]
 
 
 def _bytes(texts: pa.Array) -> Texts:
@@ -148,17 +151,15 @@ class Versions:
     """All versions of some keys, in order; a key that has none is there with a row of NULLs."""
 
     layout: Layout
-    codes: Codes
-    moments: Numbers | None
+    records: Records
+    """In columns: the keys, where codes may coincide, and what is given."""
     texts: Texts | None
     """What the moments stand for, where they are texts."""
-    keys: list[pa.Array]
-    """Where codes may coincide: the keys themselves."""
-    given: list[pa.Array]
     starts: npt.NDArray[np.int32]
     """The directory: where the rows begin whose codes have these first bits."""
     shift: np.uint64
     halvings: int
+    """How many find a place among the rows that begin there, if they are as many as usual."""
 
     @classmethod
     def of(cls, layout: Layout, rows: pa.Table) -> "Versions":
@@ -171,122 +172,133 @@ class Versions:
             order = np.lexsort((moments, codes))
         else:
             order = np.argsort(codes, kind="stable")
-        return cls._in_order(
-            layout,
-            codes[order],
-            None if moments is None else moments[order],
-            texts,
-            [key.take(pa.array(order)) for key in ([] if layout.is_exact else keys)],
-            [_compact(column).take(pa.array(order)) for column in rest],
-        )
+        held = [*([] if layout.is_exact else keys), *map(compact, rest)]
+        return cls._in_order(layout, Records.of(codes, moments, held, order), texts)
 
     @classmethod
-    def _in_order(
-        cls,
-        layout: Layout,
-        codes: Codes,
-        moments: Numbers | None,
-        texts: Texts | None,
-        keys: list[pa.Array],
-        given: list[pa.Array],
-    ) -> "Versions":
+    def _in_order(cls, layout: Layout, records: Records, texts: Texts | None) -> "Versions":
+        codes = records.rows["code"]
         bits = max(len(codes).bit_length() - 1, 1)
         shift = np.uint64(64 - bits)
         counts = np.bincount((codes >> shift).astype(np.int64), minlength=1 << bits)
         starts = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=starts[1:])
-        halvings = int(counts.max()).bit_length()
-        return cls(layout, codes, moments, texts, keys, given, starts, shift, halvings)
+        usual = ROOM * len(codes) / max(int(np.count_nonzero(counts)), 1)
+        return cls(layout, records, texts, starts, shift, int(usual).bit_length())
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return len(self.records.rows)
 
     @property
     def nbytes(self) -> int:
         """Tell how much memory it takes."""
-        arrays: list[Any] = [self.codes, self.starts]
-        arrays += [array for array in (self.moments, self.texts) if array is not None]
-        arrays += [*self.keys, *self.given]
-        return sum(int(array.nbytes) for array in arrays)
+        texts = 0 if self.texts is None else self.texts.nbytes
+        return self.records.nbytes + self.starts.nbytes + texts
 
-    def find(self, asked: Asked) -> Places:
-        """Tell, for each key, the place of its version; or one of the words above."""
-        codes = asked.codes
+    def given(self, rows: Rows, places: Places) -> list[pa.Array]:
+        """Give what is given of the rows that `find` found at these places."""
+        numbers = range(self._keys, self._keys + len(self.layout.given))
+        return [self.records.column(number, rows, places) for number in numbers]
+
+    @property
+    def _keys(self) -> int:
+        """Tell how many of the columns are the key's."""
+        return 0 if self.layout.is_exact else len(self.layout.keys)
+
+    def find(self, asked: Asked) -> tuple[Places, Rows]:
+        """Tell, for each key, the place of its version, or one of the words above; and give the
+        rows of these places, with any row where there is none.
+        """
+        count = len(asked.codes)
+        places, rows = np.full(count, ELSEWHERE), np.empty(count, self.records.rows.dtype)
         if not len(self):
-            return np.full(len(codes), ELSEWHERE)
-        low = self._after(asked)
-        last = len(self.codes) - 1
+            return places, rows
+        moments = None if asked.moments is None else asked.moments.among(self.texts)
+        for first in range(0, count, AT_ONCE):
+            some = slice(first, first + AT_ONCE)
+            keys = [key[some] for key in asked.keys]
+            of = None if moments is None else moments[some]
+            places[some] = self._find(asked.codes[some], keys, of, rows[some])
+        return places, rows
+
+    def _find(
+        self, codes: Codes, keys: Sequence[pa.Array], moments: Numbers | None, rows: Rows
+    ) -> Places:
+        bucket = (codes >> self.shift).astype(np.int64)
+        low = self.starts.take(bucket, mode="clip").astype(np.int64)
+        low = np.minimum(self._after(low, codes, moments, self.halvings), len(self))
         places = low - 1
-        missed = (places < 0) | (self.codes[np.maximum(places, 0)] != codes)
-        ahead = np.minimum(low, last)
-        known = missed & (low <= last) & (self.codes[ahead] == codes)
-        compared = np.where(missed, ahead, places)
-        if self.layout.lookup.or_earliest:
-            places = np.where(known, ahead, places)
-        else:
-            places[known] = NOTHING
-        places[missed & ~known] = ELSEWHERE
-        if self.keys:
-            same = self._same(compared, asked.keys)
+        self.records.rows.take(places, out=rows, mode="clip")
+        missed = np.flatnonzero((rows["code"] != codes) | (low == 0))
+        compared = places
+        if len(missed):
+            ahead = np.minimum(low[missed], len(self) - 1)
+            self.records.replace(rows, missed, ahead)
+            known = (rows["code"][missed] == codes[missed]) & (low[missed] == ahead)
+            compared = places.copy()
+            compared[missed] = ahead
+            first = ahead if self.layout.lookup.or_earliest else NOTHING
+            places[missed] = np.where(known, first, ELSEWHERE)
+        if not self.layout.is_exact:
+            same = self._same(rows, compared, keys)
             places[(places != ELSEWHERE) & ~same] = DOUBTFUL
         return places
 
-    def _after(self, asked: Asked) -> Places:
-        """Find the first row after each key and moment."""
-        bucket = (asked.codes >> self.shift).astype(np.int64)
-        low = self.starts[bucket].astype(np.int64)
-        high = self.starts[bucket + 1].astype(np.int64)
-        last = len(self.codes) - 1
-        moments = None if asked.moments is None else asked.moments.among(self.texts)
-        for _ in range(self.halvings):
-            middle = (low + high) >> 1
-            at = np.minimum(middle, last)
-            codes = self.codes[at]
-            if self.moments is None or moments is None:
-                before = codes <= asked.codes
-            else:
-                before = codes < asked.codes
-                before |= (codes == asked.codes) & (self.moments[at] <= moments)
-            before &= low < high
-            low = np.where(before, middle + 1, low)
-            high = np.where(before, high, middle)
+    def _after(self, low: Places, codes: Codes, moments: Numbers | None, halvings: int) -> Places:
+        """Find the first row after each key and moment, from `low` on. Where more rows begin there
+        than so many halvings tell apart, go on behind them.
+        """
+        end = low + ((1 << halvings) - 1)
+        for halving in reversed(range(halvings)):
+            before = self._before(low + ((1 << halving) - 1), codes, moments)
+            low += before.astype(np.int64) << halving
+        left = np.flatnonzero((low == end) & (end < len(self)))
+        if len(left):
+            rest = None if moments is None else moments[left]
+            low[left] = self._after(low[left], codes[left], rest, halvings + 1)
         return low
 
-    def _same(self, places: Places, keys: Sequence[pa.Array]) -> Flags:
+    def _before(self, places: Places, codes: Codes, moments: Numbers | None) -> Flags:
+        """Tell which rows are not after what is asked; behind the last, it stands for all."""
+        heads = self.records.head(places)
+        held: Codes = heads["code"]
+        if moments is None:
+            return held <= codes
+        before: Flags = held == codes
+        before &= heads["moment"] <= moments
+        before |= held < codes
+        return before
+
+    def _same(self, rows: Rows, places: Places, keys: Sequence[pa.Array]) -> Flags:
         same = np.ones(len(places), np.bool_)
-        for held, asked in zip(self.keys, keys, strict=True):
-            equal = pc.equal(held.take(pa.array(places)), asked)
+        for number, asked in enumerate(keys):
+            equal = pc.equal(self.records.column(number, rows, places), asked)
             same &= equal.fill_null(False).to_numpy(zero_copy_only=False)
         return same
 
     def with_newer(self, newer: "Versions") -> "Versions":
         """Take what is newer of the keys that it has, and the rest from here."""
-        at = np.minimum(np.searchsorted(newer.codes, self.codes), len(newer) - 1)
-        kept = np.flatnonzero(newer.codes[at] != self.codes)
-        old = pa.array(kept)
-        codes = np.concatenate([self.codes[kept], newer.codes])
+        mine, theirs = self.records.rows["code"], newer.records.rows["code"]
+        at = np.minimum(np.searchsorted(theirs, mine), len(newer) - 1)
+        kept, new = np.flatnonzero(theirs[at] != mine), np.arange(len(newer))
+        rows = self.records.rows.take(kept)
+        codes = np.concatenate([rows["code"], theirs])
+        moments, texts = self._moments_with(newer, rows)
+        columns = [
+            joined(
+                self.records.column(number, rows, kept),
+                newer.records.column(number, newer.records.rows, new),
+            )
+            for number in range(self._keys + len(self.layout.given))
+        ]
         order = np.argsort(codes, kind="stable")
-        rows = pa.array(order)
-        moments, texts = self._moments_with(newer, kept)
+        return self._in_order(self.layout, Records.of(codes, moments, columns, order), texts)
 
-        def merged(mine: list[pa.Array], theirs: list[pa.Array]) -> list[pa.Array]:
-            pairs = zip(mine, theirs, strict=True)
-            return [_joined(one.take(old), other).take(rows) for one, other in pairs]
-
-        return self._in_order(
-            self.layout,
-            codes[order],
-            None if moments is None else moments[order],
-            texts,
-            merged(self.keys, newer.keys),
-            merged(self.given, newer.given),
-        )
-
-    def _moments_with(self, newer: "Versions", kept: Places) -> tuple[Numbers | None, Texts | None]:
+    def _moments_with(self, newer: "Versions", kept: Rows) -> tuple[Numbers | None, Texts | None]:
         """Put the moments of some rows and of all newer ones together."""
-        if self.moments is None or newer.moments is None:
+        if self.layout.moment is None:
             return None, None
-        mine, theirs, texts = self.moments[kept], newer.moments, None
+        mine, theirs, texts = kept["moment"], newer.records.rows["moment"], None
         if self.texts is not None and newer.texts is not None:
             texts = np.union1d(self.texts, newer.texts)
             mine = np.searchsorted(texts, self.texts).astype(np.int32)[mine]
@@ -297,29 +309,6 @@ class Versions:
 def _held(type_: Type) -> pa.DataType:
     """Texts of ten million rows may have more bytes than 32 bits can count."""
     return pa.large_string() if type_ is Type.TEXT else ARROW[type_]
-
-
-def _compact(column: pa.Array) -> pa.Array:
-    """Hold texts of which there are few as their numbers: a third of the memory, and of what is
-    touched. (To find out that there are many would cost more than a look at the first.)
-    """
-    if not pa.types.is_large_string(column.type):
-        return column
-    if len(column[:FIRST].unique()) > FEW_TEXTS:
-        return column
-    encoded = column.dictionary_encode()
-    return encoded if len(encoded.dictionary) <= FEW_TEXTS else column
-
-
-def expanded(column: pa.Array) -> pa.Array:
-    """Give a column's values themselves."""
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _joined(one: pa.Array, other: pa.Array) -> pa.Array:
-    if one.type != other.type:
-        one, other = expanded(one), expanded(other)
-    return pa.concat_arrays([one, other])
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

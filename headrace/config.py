@@ -1,7 +1,7 @@
 """Configuration: `headrace.toml` < environment `HEADRACE_*` < flags.
 
-The only module that reads the environment. Every key is a field below; its default, its help
-and its check stand beside it, and `docs/configuration.md` is held against them by a test.
+The only module that reads the environment. Every key is a field of a section
+(headrace/sections.py), and `docs/configuration.md` is held against them by a test.
 """
 
 import dataclasses
@@ -15,207 +15,24 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from headrace.errors import ConfigError
-from headrace.keys import PREFIX, Key, checked, from_text, from_toml, keys_of, option, shown
+from headrace.keys import PREFIX, Key, checked, from_text, from_toml, keys_of, shown
+
+# Who reads the configuration knows its sections by this module.
+from headrace.sections import Another as Another
+from headrace.sections import Api as Api
+from headrace.sections import Broker as Broker
+from headrace.sections import Collect as Collect
+from headrace.sections import Config as Config
+from headrace.sections import Core as Core
+from headrace.sections import Engine as Engine
+from headrace.sections import Merge as Merge
+from headrace.sections import Push as Push
+from headrace.sections import Supervisor as Supervisor
+from headrace.sections import Testing as Testing
+from headrace.sections import Warehouse as Warehouse
 
 FILE_NAME = "headrace.toml"
 FILE_VARIABLE = PREFIX + "CONFIG"
-
-
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """The Kafka broker that collects and routes tuples."""
-
-    bootstrap: str = option(
-        "", "host:port of a broker that is there already; empty: `up` starts one"
-    )
-    host: str = option("127.0.0.1", "the address that the local broker listens on")
-    port: int = option(0, "the port of the local broker; 0: a free one", least=0)
-    memory_mb: int = option(512, "heap of the local broker", least=128)
-    topic_partitions: int = option(2, "partitions of a topic that the engine creates", least=1)
-    protocol: str = option(
-        "PLAINTEXT",
-        "whether the broker speaks TLS, and asks for a name",
-        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    )
-    ca_file: str = option(
-        "", "PEM file: who has signed the broker's certificate; empty: those the system trusts"
-    )
-    certificate_file: str = option("", "PEM file: the certificate that clients show, and its chain")
-    key_file: str = option("", "PEM file (PKCS #8, not encrypted): the key of that certificate")
-    sasl_mechanism: str = option(
-        "",
-        "how clients prove their name: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
-        choices=("", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-    )
-    username: str = option("", "the name of the clients")
-    password: str = option("", "its password", secret=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Another:
-    """One more PostgreSQL, under a name of its own: [warehouses.NAME]."""
-
-    url: str = option("", "postgresql://... of a server that is there", secret=True)
-    tables: str = option(
-        "*", "the outlets that it takes: DATAFLOW.OUTLET, with * for any part; spaces in between"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Warehouse(Another):
-    """The PostgreSQL that results are moved into; its name among others is `default`."""
-
-    url: str = option(
-        "",
-        "postgresql://... of a server that is there already; empty: `up` starts one",
-        secret=True,
-    )
-    host: str = option("127.0.0.1", "the address that the local PostgreSQL listens on")
-    port: int = option(0, "the port of the local PostgreSQL; 0: a free one", least=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Collect:
-    """How the collector sends."""
-
-    wait_s: int = option(
-        300, "how long the collector waits for a broker that is away before it gives up", least=1
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """Spark's driver and the core's writer."""
-
-    master: str = option("local[*]", "the Spark master")
-    memory_mb: int = option(2048, "heap of Spark's driver", least=512)
-    driver_host: str = option(
-        "", "on a cluster, the address by which executors reach the engine; empty: its host's name"
-    )
-    executor_memory_mb: int = option(1024, "on a cluster, heap of each executor", least=512)
-    executor_python: str = option(
-        "", "on a cluster, the Python of the executors; empty: the engine's own path"
-    )
-    read_tuples_max: int = option(
-        100_000, "tuples that Spark reads of one stream at once, about at most", least=1
-    )
-    read_mb_max: int = option(32, "size of what it reads at once, about at most", least=1)
-    trigger_ms: int = option(200, "time between two looks at Kafka", least=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Core:
-    """The transactional core, and the limits on everything in it."""
-
-    durability: str = option(
-        "strong",
-        "strong: a commit is on disk before it counts; weak: the system writes it when it likes, "
-        "and after a power failure Kafka brings again what was lost",
-        choices=("strong", "weak"),
-    )
-    group_batches_max: int = option(64, "batches that commit together, at most", least=1)
-    group_mb_max: int = option(16, "size of the batches that commit together, at most", least=1)
-    group_ms_max: int = option(
-        10, "time after which a commit is due, whatever else waits to go with it", least=1
-    )
-    attempts_max: int = option(
-        3, "how often a batch that fails is tried before it is a dead letter", least=1
-    )
-    batch_rows_max: int = option(1_000_000, "tuples in one atomic batch, at most", least=1)
-    batch_mb_max: int = option(256, "size of one atomic batch, at most", least=1)
-    pending_batches_max: int = option(
-        10_000, "batches of a stream that wait for the core before Spark has to", least=1
-    )
-    pending_mb_max: int = option(
-        128, "size of a stream's tuples that wait for the core before Spark has to", least=1
-    )
-    statement_ms_max: int = option(60_000, "how long one batch may take a procedure", least=1)
-    dead_letters_mb_max: int = option(
-        1024, "size of all dead letters, at which the dataflows stand still", least=1
-    )
-    staged_mb_max: int = option(
-        4096, "size of what waits for warehouses, at which the dataflows stand still", least=1
-    )
-    keep_s: int = option(
-        0, "how long batches are kept after every warehouse has confirmed them", least=0
-    )
-    lookups_mb_max: int = option(
-        512,
-        "memory for the indexes and copies of lookups, at most; SQL or the warehouse answers the "
-        "others",
-        least=1,
-    )
-    calls_kept_max: int = option(
-        100_000, "results of calls with a key that are kept for a repetition", least=1
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """How the engine sends staged batches to the warehouse."""
-
-    every_ms: int = option(100, "time between two pushes while there is something to send", least=1)
-    rows: int = option(1_000_000, "so many rows that wait are sent before that time", least=1)
-    mb: int = option(128, "so many megabytes that wait are sent before that time", least=1)
-    batches_max: int = option(10_000, "batches in one push, at most", least=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """How the engine merges what has arrived in a warehouse."""
-
-    every_s: int = option(60, "time between two merges; 0: others merge, such as Airflow", least=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """The REST API."""
-
-    host: str = option("127.0.0.1", "the address that the API listens on")
-    port: int = option(0, "the port of the API; 0: a free one", least=0)
-    key: str = option(
-        "", "the key that callers show; empty: the one `up` made in the data folder", secret=True
-    )
-    query_timeout_ms: int = option(30_000, "how long one query may run", least=1)
-    query_rows_max: int = option(100_000, "rows in one answer, at most", least=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Supervisor:
-    """How `up` looks after its children."""
-
-    ready_timeout_s: int = option(120, "how long a part may take to become ready", least=1)
-    restarts_max: int = option(
-        5, "deaths in a row, without a minute of health between, that stop the stack", least=0
-    )
-    log_mb_max: int = option(32, "size of one part's log before it is turned over", least=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Testing:
-    """For tests only."""
-
-    crash_at: str = option("", "the crash point at which the engine ends itself, POINT[:TIMES]")
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """All that is in force."""
-
-    home: Path = option(Path(".headrace"), "the data folder")
-    jars: Path = option(Path("~/.cache/headrace/jars"), "where the jars are kept")
-    flows: tuple[Path, ...] = option((), "the files that define dataflows")
-    broker: Broker = dataclasses.field(default_factory=Broker)
-    warehouse: Warehouse = dataclasses.field(default_factory=Warehouse)
-    warehouses: Mapping[str, Another] = dataclasses.field(default_factory=dict)
-    collect: Collect = dataclasses.field(default_factory=Collect)
-    engine: Engine = dataclasses.field(default_factory=Engine)
-    core: Core = dataclasses.field(default_factory=Core)
-    push: Push = dataclasses.field(default_factory=Push)
-    merge: Merge = dataclasses.field(default_factory=Merge)
-    api: Api = dataclasses.field(default_factory=Api)
-    supervisor: Supervisor = dataclasses.field(default_factory=Supervisor)
-    testing: Testing = dataclasses.field(default_factory=Testing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ class Point(Enum):
     CORE_LETTERS_AFTER = "core.letters.after"
     CORE_FORGET_BEFORE = "core.forget.before"
     CORE_FORGET_AFTER = "core.forget.after"
+    CORE_PUBLISH_BEFORE = "core.publish.before"
+    CORE_PUBLISH_AFTER = "core.publish.after"
     PUSH_COPY_AFTER = "push.copy.after"
     PUSH_COMMIT_BEFORE = "push.commit.before"
     PUSH_COMMIT_AFTER = "push.commit.after"
@@ -34,6 +36,10 @@ class Point(Enum):
     REBUILD_TABLE_AFTER = "rebuild.table.after"
     REBUILD_COMMIT_BEFORE = "rebuild.commit.before"
     REBUILD_COMMIT_AFTER = "rebuild.commit.after"
+    API_RESULT_BEFORE = "api.result.before"
+    API_RESULT_AFTER = "api.result.after"
+    API_DELIVERED_BEFORE = "api.delivered.before"
+    API_DELIVERED_AFTER = "api.delivered.after"
 
 
 class CrashPoints:

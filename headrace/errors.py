@@ -27,6 +27,7 @@ class Exit(IntEnum):
     REFUSED = 5
     BUG = 70
     INTERRUPTED = 130
+    UNHEARD = 141
 
 
 class HeadraceError(Exception):

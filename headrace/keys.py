@@ -20,6 +20,7 @@ BOOTSTRAP = re.compile(r"[^\s:,]+:\d+(,[^\s:,]+:\d+)*")
 TYPE_NAMES = {
     str: "text",
     int: "a whole number",
+    bool: "true or false",
     Path: "a path",
     tuple: "a list of paths",
 }
@@ -116,6 +117,10 @@ def from_text(key: Key, raw: str, origin: str) -> Any:
     """Read a value from text."""
     if key.type is tuple:
         return tuple(Path(item) for item in raw.split(os.pathsep) if item)
+    if key.type is bool:
+        if raw.lower() not in ("true", "false"):
+            raise _bad(key, raw, origin)
+        return raw.lower() == "true"
     try:
         return key.type(raw)
     except ValueError:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka import KafkaProducer, errors
+from kafka.net.compat import KafkaNetClient
 
 RECORD_BYTES_MAX = 16 * 2**20
 """What the local broker takes, too."""
@@ -24,6 +25,12 @@ BATCH_BYTES = 2**20
 """Frames that go together. With one of 64 KiB at a time, each would wait for the one before."""
 
 FOR_EVER_MS = 10**12
+
+ASK_AGAIN_MS = 10
+"""How soon the broker may be asked again for what it has. Kafka's client waits for 100 ms between
+what it asks when it connects and the first question for a topic: of the 125 ms that it took to send
+one small file, these were 100. The producer's own `retry_backoff_ms` does not come there.
+"""
 
 PERMANENT = (
     errors.AuthorizationError,
@@ -45,6 +52,7 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         super().__init__(
             **options,
             client_id="headrace-collector",
+            kafka_client=_client,
             enable_idempotence=True,
             acks="all",
             batch_size=BATCH_BYTES,
@@ -66,3 +74,9 @@ class Producer(KafkaProducer):  # type: ignore[misc]
         """Wait until all is sent; not when it was given up, which close() cannot know."""
         if not self._given_up:
             super().flush(timeout)
+
+
+def _client(**options: Any) -> KafkaNetClient:
+    client = KafkaNetClient(**options)
+    client.cluster.config["retry_backoff_ms"] = ASK_AGAIN_MS
+    return client

@@ -9,8 +9,8 @@ is written. After a kill, the same call goes on there, and the core recognises w
 import glob
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,13 @@ from headrace.clock import Clock, SystemClock
 from headrace.config import Config
 from headrace.errors import HeadraceError, Refused
 from ingest import topics
-from ingest.bookmarks import Bookmarks
+from ingest.bookmarks import Bookmarks, Unkept
 from ingest.cleaning import key_of
 from ingest.client import Producer
 from ingest.feeds import Feed, Followed, Settling, Whole
 from ingest.following import Gone, Unfollowable
 from ingest.framing import Framing, Record
-from ingest.runs import START, Bookmark
+from ingest.runs import START, Bookmark, Run
 from ingest.security import client_options
 from ingest.sender import Sender
 from ingest.source import STANDARD_INPUT, Ended, about
@@ -35,6 +35,8 @@ OPEN_MAX = 32
 """Whole files that are read in turn. Followed ones are not held open."""
 ASK_MS = 3_000
 """How long a broker has to answer before the user is told that it does not."""
+HELD_BYTES_MAX = 2 * 2**20
+"""What is read before it is sent: a frame of each file that may be open."""
 KEEP_EVERY_S = 1.0
 FOLLOW_EVERY_S = 0.2
 
@@ -94,22 +96,24 @@ def collect(
     _check_partitions(topic, declared, partition)
     key = key_of(stream) if isinstance(stream.wire.route, str) else None
     framing = Framing(stream.wire, declared, key, partition=partition)
-    collector = Collector(
-        stream,
-        sender,
-        framing,
-        Bookmarks(config.home / "collector", topic.name, topic.id, framing.lane),
-        status=status or Status(),
-        follow=follow,
-        tell=tell,
-        progress=progress,
-        clock=SystemClock(),
-    )
-    try:
-        collector.collect(paths, source)
-        collector.mark(marks, topic.partitions)
-    finally:
-        collector.close()
+    folder = config.home / "collector"
+    with closing(Bookmarks(folder, topic.name, topic.id, framing.lane)) as bookmarks:
+        collector = Collector(
+            stream,
+            sender,
+            framing,
+            bookmarks,
+            status=status or Status(),
+            follow=follow,
+            tell=tell,
+            progress=progress,
+            clock=SystemClock(),
+        )
+        try:
+            collector.collect(paths, source)
+            collector.mark(marks, topic.partitions)
+        finally:
+            collector.close()
     return collector.status
 
 
@@ -167,11 +171,11 @@ class Collector:
                     "repeats. Send each by a command of its own, or leave --source out.",
                 )
             self._admit(source)
-            turns = [self._turn() for _ in range(len(self._open))]
+            is_news = self._turn()
             self._keep_now_and_then()
             if not (self._open or self._coming or self._settling or may_bring_more):
                 break
-            if self._follow and not any(turns):
+            if self._follow and not is_news:
                 self._never.wait(FOLLOW_EVERY_S)
         self._sender.flush()
         self._keep()
@@ -192,10 +196,12 @@ class Collector:
 
     def close(self) -> None:
         """Keep what is acknowledged; wait for nothing more."""
-        self._sender.close()
-        self._keep()
-        while self._open:
-            self._open.pop().close()
+        try:
+            self._sender.close()
+            self._keep()
+        finally:
+            while self._open:
+                self._open.pop().close()
 
     def _look_for(self, paths: Sequence[str]) -> None:
         """Find the files that nobody has seen yet: once, or again and again."""
@@ -241,33 +247,57 @@ class Collector:
         self._open.append(opened)
 
     def _turn(self) -> bool:
-        """Send one run of the source whose turn it is; tell whether there was one."""
+        """Send one run of each source; tell whether there was one."""
+        runs: dict[Feed, Run] = {}
+        size, is_news = 0, False
+        for _ in range(len(self._open)):
+            if size > HELD_BYTES_MAX or self._open[0].may_be_silent:
+                self._send(runs)
+                runs, size = {}, 0
+            feed, run = self._next()
+            is_news = is_news or run is not None
+            if run and run.raws:
+                runs[feed] = run
+                size += sum(map(len, run.raws))
+        self._send(runs)
+        return is_news
+
+    def _send(self, runs: Mapping[Feed, Run]) -> None:
+        """Send runs, when it is noted where their sources go: for all at once, as each time costs
+        a sync.
+        """
+        refused = self._bookmarks.enter(feed.name for feed in runs if not feed.is_entered)
+        for feed, run in runs.items():
+            if feed.name in refused:
+                self._open.remove(feed)
+                feed.close()
+                self._fail(feed.path, refused[feed.name])
+                continue
+            feed.is_entered = True
+            self._sender.send(feed.name, self._framing.records(feed.name, run), feed.at)
+
+    def _next(self) -> tuple[Feed, Run | None]:
+        """Give the source whose turn it is, and its next run, if there is one."""
         feed = self._open.popleft()
         offset, taken = feed.at.offset, feed.taken
         try:
             with about(feed.path):
                 run = feed.next()
-                if run and run.raws and not feed.is_entered:
-                    self._bookmarks.enter(feed.name)
-                    feed.is_entered = True
         except Unfollowable:
             self._settling.add(feed.path)
-            return True
+            return feed, None
         except HeadraceError as error:
             feed.close()
             self._fail(feed.path, error)
-            return True
+            return feed, None
         self.status.taken += feed.taken - taken
         if feed.is_done:
             self._finish(feed)
-            return True
+            return feed, None
         self._open.append(feed)
-        if run is None:
-            return False
-        if run.raws:
+        if run and run.raws:
             self.status.read += feed.at.offset - offset
-            self._sender.send(feed.name, self._framing.records(feed.name, run), feed.at)
-        return True
+        return feed, run
 
     def _finish(self, feed: Feed) -> None:
         feed.close()
@@ -276,6 +306,8 @@ class Collector:
 
     def _fail(self, path: str, error: HeadraceError) -> None:
         """Let go of a source, with a word; the others go on."""
+        if isinstance(error, Unkept):
+            raise error
         if not self._follow:
             self._failures.append(error)
             return

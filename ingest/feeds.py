@@ -26,6 +26,8 @@ class Feed(ABC):
     name = ""
     """What it is called in the topic."""
     is_done = False
+    may_be_silent = False
+    """Whether what comes next may have to be waited for, as of a pipe."""
     is_entered = False
     """Whether it was noted where its tuples go."""
 
@@ -54,6 +56,7 @@ class Whole(Feed):
         before = None if name else bookmarks.beginning(path)
         self._reader = Reader(path, stream, source=name, before=before)
         self.name = self._reader.name
+        self.may_be_silent = not self._reader.source.is_file
         size = self._reader.source.size
         if size and not name and (before is None or before.name != self.name):
             bookmarks.begin(path, Beginning(self.name, size))

@@ -124,16 +124,22 @@ class Source:
         self.position -= len(block)
 
     def skip_to(self, offset: int) -> None:
-        """Go on at an offset: a plain file is moved there, all else is read and passed over."""
+        """Go on at an offset in a text: a plain file is moved there, all else is read and passed
+        over.
+        """
         if self.is_file and not self.compression:
             self._unread = b""
             if self.size is not None and offset > self.size:
-                self._refuse_short(offset)
-            self.raw.seek(offset)
+                self._refuse_short(self.size, offset)
+            self.raw.seek(max(offset - 1, 0))
+            before = self.raw.read(min(offset, 1))
+            # Its last line had no end when it was sent: what follows is no tuple, but its rest.
+            if self.size is not None and offset < self.size and before not in (b"", b"\n"):
+                self._refuse_grown(offset)
             self.position = offset
         while self.position < offset:
             if not self.read(min(FRAME_BYTES, offset - self.position)):
-                self._refuse_short(offset)
+                self._refuse_short(self.position, offset)
 
     def check_end(self, *, is_ended: bool) -> None:
         """Refuse a file that has changed since it was opened.
@@ -224,9 +230,9 @@ class Source:
             "another --source.",
         )
 
-    def _refuse_short(self, offset: int) -> NoReturn:
+    def _refuse_short(self, size: int, offset: int) -> NoReturn:
         raise HeadraceError(
-            f"{self.called} has {self.position:,} bytes, and reading is to go on at {offset:,}",
+            f"{self.called} has {size:,} bytes, and reading is to go on at {offset:,}",
             hint="It is not the source of this name. Give it another --source.",
         )
 

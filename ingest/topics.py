@@ -2,9 +2,10 @@
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from kafka import IsolationLevel, KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -102,30 +103,55 @@ class Topic:
 
 
 def ensure(broker: Broker, stream: Stream, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Topic:
-    """Create a stream's topic as it is declared, unless it is there; describe it.
+    """Create a stream's topic as it is declared, unless it is there; describe it."""
+    (topic,) = ensure_all(broker, [stream], timeout_ms)
+    return topic
+
+
+def ensure_all(
+    broker: Broker, streams: Sequence[Stream], timeout_ms: int = REQUEST_TIMEOUT_MS
+) -> list[Topic]:
+    """Create the topics of streams as they are declared, unless they are there; describe them.
 
     One that is there is not changed: what differs is said.
     """
-    name, wire = stream.topic, stream.wire
+    names = [stream.topic for stream in streams]
     with admin(broker, timeout_ms) as client:
-        if name in client.list_topics():
-            topic = _described(client, name)
-            _compare(client, stream, topic)
-            return _routed(stream, topic)
-        partitions = wire.partitions or broker.topic_partitions
-        settings = {} if wire.retention_h is None else {RETENTION: str(_retention_ms(stream))}
-        try:
-            client.create_topics(
-                [NewTopic(name, num_partitions=partitions, topic_configs=settings)]
-            )
-            log.info("created topic %s with %d partitions", name, partitions)
-        except TopicAlreadyExistsError:
+        there = set(client.list_topics())
+        _create(client, broker, [stream for stream in streams if stream.topic not in there])
+        topics = _described(client, names)
+        for stream, topic in zip(streams, topics, strict=True):
+            if stream.topic in there:
+                _compare(client, stream, topic)
+            _check_route(stream, topic)
+        return topics
+
+
+def _create(client: KafkaAdminClient, broker: Broker, streams: Sequence[Stream]) -> None:
+    new = {
+        stream.topic: NewTopic(
+            stream.topic,
+            num_partitions=stream.wire.partitions or broker.topic_partitions,
+            topic_configs=(
+                {} if stream.wire.retention_h is None else {RETENTION: str(_retention_ms(stream))}
+            ),
+        )
+        for stream in streams
+    }
+    if not new:
+        return
+    for answer in client.create_topics(list(new.values()), raise_errors=False)["topics"]:
+        name, error = answer["name"], for_code(answer["error_code"])
+        if error is TopicAlreadyExistsError:
             log.info("topic %s was created by another engine", name)
-        client.wait_for_topics([name])
-        return _routed(stream, _described(client, name))
+        elif error is not NoError:
+            raise error(f"topic {name} is not created: {answer.get('error_message')}")
+        else:
+            log.info("created topic %s with %d partitions", name, new[name].num_partitions)
+    client.wait_for_topics(list(new))
 
 
-def _routed(stream: Stream, topic: Topic) -> Topic:
+def _check_route(stream: Stream, topic: Topic) -> None:
     route = stream.wire.route
     if isinstance(route, int) and route not in topic.partitions:
         raise Refused(
@@ -133,7 +159,6 @@ def _routed(stream: Stream, topic: Topic) -> Topic:
             f"{len(topic.partitions)}",
             hint="Declare a partition that is there: they count from 0.",
         )
-    return topic
 
 
 def refuse_fewer(topic: Topic, declared: int) -> None:
@@ -181,10 +206,16 @@ def _retention_ms(stream: Stream) -> int:
     return round(stream.wire.retention_h * 3_600_000)
 
 
+def described(broker: Broker, name: str) -> Topic:
+    """Describe a topic; one that is not there has no partitions."""
+    with admin(broker) as client:
+        (topic,) = _described(client, [name])
+        return topic
+
+
 def held(broker: Broker, name: str) -> dict[int, range]:
     """Tell the offsets that each partition holds; none if there is no topic."""
-    with admin(broker) as client:
-        return _described(client, name).partitions
+    return described(broker, name).partitions
 
 
 class Peek(NamedTuple):
@@ -205,7 +236,7 @@ def peek(broker: Broker, topic: Topic, offsets: Mapping[int, int]) -> Peek:
     }
     if not waiting:
         return Peek(0, 0, 0)
-    with translated(broker), closing(_consumer(broker)) as consumer:
+    with translated(broker), closing(consumer_of(broker)) as consumer:
         consumer.assign(list(waiting))
         for partition, begin in waiting.items():
             consumer.seek(partition, begin)
@@ -222,7 +253,7 @@ def tells_time(broker: Broker, name: str, records: Mapping[int, range]) -> bool:
     ends = {TopicPartition(name, p): some for p, some in records.items() if some}
     if sum(map(len, ends.values())) > PEEK_RECORDS:
         return False
-    with translated(broker), closing(_consumer(broker)) as consumer:
+    with translated(broker), closing(consumer_of(broker)) as consumer:
         consumer.assign(list(ends))
         for partition, some in ends.items():
             consumer.seek(partition, some.start)
@@ -234,22 +265,36 @@ def tells_time(broker: Broker, name: str, records: Mapping[int, range]) -> bool:
     return True
 
 
-def _consumer(broker: Broker) -> KafkaConsumer:
+def consumer_of(broker: Broker) -> KafkaConsumer:
+    """Make a client that reads what is committed, in no group."""
     return KafkaConsumer(
         **client_options(broker), client_id="headrace", isolation_level="read_committed"
     )
 
 
-def _described(client: KafkaAdminClient, name: str) -> Topic:
-    (described,) = client.describe_topics([name])
-    at = [TopicPartition(name, p["partition_index"]) for p in described["partitions"] or ()]
+def _described(client: KafkaAdminClient, names: Sequence[str]) -> list[Topic]:
+    described = {topic["name"]: topic for topic in client.describe_topics(list(names))}
+    at = {
+        name: [
+            TopicPartition(name, p["partition_index"]) for p in described[name]["partitions"] or ()
+        ]
+        for name in names
+    }
     # What a transaction has not committed, or has aborted, is no tuple.
     first, end = (
-        client.list_partition_offsets(dict.fromkeys(at, spec), IsolationLevel.READ_COMMITTED)
+        client.list_partition_offsets(
+            dict.fromkeys(chain(*at.values()), spec), IsolationLevel.READ_COMMITTED
+        )
         for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
     )
-    held = {p.partition: range(first[p].offset, end[p].offset) for p in at}
-    return Topic(name, str(described["topic_id"]), held)
+    return [
+        Topic(
+            name,
+            str(described[name]["topic_id"]),
+            {p.partition: range(first[p].offset, end[p].offset) for p in at[name]},
+        )
+        for name in names
+    ]
 
 
 class _Gone(NotRunning):

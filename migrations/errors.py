@@ -14,6 +14,7 @@ HeadraceError
     ├── MigrationConflict   the id is that of another migration
     ├── MigrationUnknown    there is no migration of that id
     ├── MigrationEnded      the migration has ended
+    ├── NoSuchWarehouse     there is no warehouse of that name
     ├── NotFed          the core does not keep batches for that warehouse
     └── LedgerMismatch  the warehouse's ledger does not continue from this core
         └── Gap         the core has forgotten batches that the warehouse lacks
@@ -78,6 +79,10 @@ class MigrationUnknown(Refused):
 
 class MigrationEnded(Refused):
     """The migration has ended."""
+
+
+class NoSuchWarehouse(Refused):
+    """There is no warehouse of this name."""
 
 
 PASSING = (

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from etl_procs.dataflow import Dataflow
-from etl_procs.errors import Passing
+from etl_procs.errors import NoSuchDataflow, Passing
 from etl_procs.origin import Origin
 from etl_procs.reader import Reader
 from headrace.clock import Clock
@@ -51,7 +51,7 @@ class Place:
         named = self.dataflows if asked.dataflows is None else asked.dataflows
         unknown = sorted(set(named) - set(self.dataflows))
         if unknown:
-            raise Refused(
+            raise NoSuchDataflow(
                 f"there is no dataflow {', '.join(unknown)}",
                 hint=f"There are: {', '.join(self.dataflows)}.",
             )

@@ -12,13 +12,17 @@ from psycopg import sql
 
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
-from migrations import drift, ledger, tables
+from migrations import drift, ledger, roles, tables
 from migrations.drift import TABLE_KINDS, VIEW_KINDS, Relation, relations
 from migrations.errors import Drift, translated
 from migrations.warehouse import Connection, Warehouse
 
-VERSION = 3
-"""1: one table for each outlet. 2: and a ledger of partitions. 3: and main, delta and live."""
+VERSION = 4
+"""1: one table for each outlet. 2: and a ledger of partitions. 3: and main, delta and live. 4: and
+in main, the batch that brought each row."""
+
+UNVERSIONED = 2
+"""That of a warehouse, or one before it, which does not tell it."""
 
 # Whoever prepares takes this lock first: two engines may start at once. "headrace" in ASCII.
 PREPARE_LOCK: LiteralString = "SELECT pg_advisory_xact_lock(7522525836635890533)"
@@ -29,6 +33,7 @@ FIND: LiteralString = "SELECT to_regclass('headrace.ledger'), to_regclass('headr
 CREATE_LAYOUT: LiteralString = """\
 CREATE TABLE IF NOT EXISTS headrace.layout AS SELECT %(version)s::integer AS version"""
 READ_VERSION: LiteralString = "SELECT version FROM headrace.layout"
+WRITE_VERSION: LiteralString = "UPDATE headrace.layout SET version = %(version)s"
 
 # Dataflows had no partitions at first: all that a row of theirs says is of partition 0.
 DIVIDE: LiteralString = """\
@@ -72,6 +77,7 @@ def prepare(connection: Connection, place: Warehouse, dataflow: Dataflow) -> Non
             wanted = [relation for relation in drift.of(outlets) if relation.kinds is kinds]
             _make(connection, wanted)
             drift.refuse(place, dataflow, drift.find(connection, wanted))
+        roles.let_island_read(connection, dataflow.name)
 
 
 def require(connection: Connection, place: Warehouse, dataflow: Dataflow) -> None:
@@ -89,8 +95,9 @@ def upgrade(connection: Connection, place: Warehouse, dataflow: Dataflow) -> lis
     outlets = place.outlets(dataflow)
     with translated(f"upgrading the tables of {dataflow.name}"), connection.transaction():
         connection.execute(PREPARE_LOCK)
-        done = _bring_over(connection)
-        if done:
+        was = version(connection)
+        done = _bring_over(connection, was)
+        if was == UNVERSIONED:
             ledger.enroll(connection, dataflow.name, (outlet.name for outlet in outlets))
         done += _move_tables(connection, outlets)
         done += _add_columns(connection, outlets)
@@ -106,7 +113,7 @@ def version(connection: Connection) -> int | None:
         ((found,),) = connection.execute(READ_VERSION).fetchall()
         assert isinstance(found, int)
         return found
-    return VERSION - 1 if there else None
+    return UNVERSIONED if there else None
 
 
 def require_version(connection: Connection, place: Warehouse) -> None:
@@ -138,16 +145,17 @@ def _make(connection: Connection, wanted: Sequence[Relation]) -> None:
                 connection.execute(statement)
 
 
-def _bring_over(connection: Connection) -> list[str]:
+def _bring_over(connection: Connection, was: int | None) -> list[str]:
     """Bring the ledger of an older layout over."""
-    found = version(connection)
-    if found is None or found >= VERSION:
+    if was is None or was >= VERSION:
         return []
-    connection.execute(DIVIDE)
-    connection.execute(EXTEND)
-    ledger.create(connection)
-    connection.execute(ALL_MERGED)
-    connection.execute(CREATE_LAYOUT, {"version": VERSION})
+    if was == UNVERSIONED:
+        connection.execute(DIVIDE)
+        connection.execute(EXTEND)
+        ledger.create(connection)
+        connection.execute(ALL_MERGED)
+        connection.execute(CREATE_LAYOUT, {"version": VERSION})
+    connection.execute(WRITE_VERSION, {"version": VERSION})
     return [f"the ledger has version {VERSION} now"]
 
 

@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError, NotRunning
 from migrations import layout, ledger
 from migrations.errors import translated
 from migrations.pushing import Pushing
-from migrations.warehouse import Warehouse
+from migrations.warehouse import Warehouse, named
 
 OK, NONE_YET = "ok", "has no tables yet"
 
@@ -59,6 +59,10 @@ class Places:
         """Look at each warehouse; one that is away is told with the others."""
         pushers = self.pushers()
         return [self._found(place, pushers.get(place.name)) for place in self.warehouses]
+
+    def find(self, name: str) -> Found:
+        """Look at one of them."""
+        return self._found(named(self.warehouses, name), self.pushers().get(name))
 
     def _found(self, place: Warehouse, pusher: Pushing | None) -> Found:
         flows = [flow for flow in self.dataflows.values() if place.outlets(flow)]

@@ -2,11 +2,17 @@
 
 from collections.abc import Iterable
 from string import Template
+from typing import LiteralString
+
+from psycopg import sql
 
 from etl_procs.dataflow import Dataflow
 from migrations import tables
+from migrations.warehouse import Connection
 
 MIGRATOR = "headrace_migrator"
+ISLAND = "headrace_island"
+"""As whom queries are asked: it can read, and nothing else."""
 READER = "headrace_reads_"
 
 # What it makes, it owns. It sees how busy the warehouse is, so that a pull can wait.
@@ -21,6 +27,13 @@ DO $$$$ BEGIN
         current_database());
 END $$$$;
 GRANT pg_read_all_stats TO $migrator;
+DO $$$$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '$island') THEN
+        CREATE ROLE $island NOLOGIN;
+    END IF;
+    EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO $island', current_database());
+END $$$$;
+GRANT $island TO $migrator;
 """)
 
 # Another role may have made them before, by `headrace warehouse init`.
@@ -37,6 +50,39 @@ DO $$$$ DECLARE relation regclass; BEGIN
 END $$$$;
 """)
 
+# Where the role is not there and cannot be made, queries are asked as whoever moves rows.
+LET_ISLAND_READ: LiteralString = """\
+DO $$ DECLARE
+    place text;
+    relation regclass;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'headrace_island') THEN
+        IF NOT (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user) THEN
+            RETURN;
+        END IF;
+        BEGIN
+            CREATE ROLE headrace_island NOLOGIN;
+            GRANT headrace_island TO CURRENT_USER;
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN
+            NULL;  -- another database of the same server was quicker
+        END;
+    END IF;
+    FOR place IN SELECT nspname FROM pg_namespace WHERE nspname IN ({schemas}) LOOP
+        IF NOT has_schema_privilege('headrace_island', place, 'USAGE') THEN
+            EXECUTE format('GRANT USAGE ON SCHEMA %I TO headrace_island', place);
+            EXECUTE format('ALTER DEFAULT PRIVILEGES IN SCHEMA %I GRANT SELECT ON TABLES TO '
+                'headrace_island', place);
+        END IF;
+        FOR relation IN
+            SELECT oid FROM pg_class
+            WHERE relnamespace = quote_ident(place)::regnamespace AND relkind IN ('r', 'p', 'v')
+                AND NOT has_table_privilege('headrace_island', oid, 'SELECT')
+        LOOP
+            EXECUTE format('GRANT SELECT ON %s TO headrace_island', relation);
+        END LOOP;
+    END LOOP;
+END $$"""
+
 OF_DATAFLOW = Template("""\
 DO $$$$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '$reader') THEN
@@ -51,8 +97,14 @@ ALTER DEFAULT PRIVILEGES FOR ROLE $migrator IN SCHEMA "$dataflow" GRANT SELECT O
 
 def script(dataflows: Iterable[Dataflow]) -> str:
     """Write the statements that make them."""
-    made = OF_MIGRATOR.substitute(migrator=MIGRATOR) + _schema("headrace")
+    made = OF_MIGRATOR.substitute(migrator=MIGRATOR, island=ISLAND) + _schema("headrace")
     return "\n".join([made, *(_of(flow.name) for flow in dataflows)])
+
+
+def let_island_read(connection: Connection, dataflow: str) -> None:
+    """Let queries read the ledger and a dataflow's tables, as a role that can do nothing else."""
+    schemas = sql.SQL(", ").join(map(sql.Literal, ("headrace", *tables.schemas(dataflow))))
+    connection.execute(sql.SQL(LET_ISLAND_READ).format(schemas=schemas))
 
 
 def _of(dataflow: str) -> str:

@@ -65,7 +65,7 @@ EMPTY: LiteralString = "DELETE FROM {table}"
 VACUUM: LiteralString = "VACUUM (ANALYZE, SKIP_LOCKED) {delta}"
 
 SUMMED: LiteralString = "SELECT count(*), {sum} FROM {table}"
-COPY_OUT: LiteralString = "COPY (SELECT {columns} FROM {live}) TO STDOUT (FORMAT BINARY)"
+COPY_OUT: LiteralString = "COPY ({rows}) TO STDOUT (FORMAT BINARY)"
 COPY_IN: LiteralString = "COPY {main} ({columns}) FROM STDIN (FORMAT BINARY)"
 
 
@@ -190,7 +190,7 @@ class Runner:
         with (
             self.source.cursor() as giving,
             self.connection.cursor() as taking,
-            giving.copy(_of(outlet, COPY_OUT)) as reading,
+            giving.copy(_of(outlet, COPY_OUT, rows=_shown(outlet))) as reading,
             taking.copy(_of(outlet, COPY_IN)) as writing,
         ):
             size = 0
@@ -244,9 +244,14 @@ def _tally(rows: Any, total: Any) -> Tally:
     return Tally(int(rows), int(total))
 
 
+def _shown(outlet: Outlet) -> sql.Composable:
+    """Write a query of what live shows, and of the batches that brought it."""
+    return tables.written(tables.live(outlet, tables.columns_of_main(outlet)))
+
+
 def _of(outlet: Outlet, statement: LiteralString, **more: sql.Composable) -> sql.Composed:
     """Write a statement over an outlet's tables."""
-    columns = outlet.columns.names
+    columns = tables.columns_of_main(outlet)
     same = sql.SQL(" AND ").join(
         sql.SQL("main.{name} = latest.{name}").format(name=sql.Identifier(name))
         for name in outlet.key
@@ -254,7 +259,6 @@ def _of(outlet: Outlet, statement: LiteralString, **more: sql.Composable) -> sql
     return sql.SQL(statement).format(
         main=tables.identifier(tables.main(outlet)),
         delta=tables.identifier(tables.delta(outlet)),
-        live=sql.Identifier(outlet.dataflow, outlet.name),
         latest=tables.written(tables.latest(outlet)) if outlet.key else sql.SQL(""),
         columns=names(columns),
         key=names(outlet.key),

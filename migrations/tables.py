@@ -1,7 +1,8 @@
 """An outlet's tables in a warehouse, defined once: what is made, copied and looked for is of these.
 
     sales.orders         live: a view of the two below, for everybody who reads
-    sales_main.orders    main: the rows as they were merged, with key and indexes
+    sales_main.orders    main: the rows as they were merged, with key and indexes, and of each the
+                         batch that brought it last
     sales_delta.orders   delta: what has arrived since, with its batch and operation, unindexed
 
 Live shows of each key the latest that has arrived. Without a key it shows all rows.
@@ -18,7 +19,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, CreateView
 
 from etl_procs import staging
-from etl_procs.columns import Type
+from etl_procs.columns import Column, Type
 from etl_procs.model import Outlet
 
 BATCH, DELETED, PARTITION = staging.BATCH, staging.DELETED, "_partition"
@@ -46,11 +47,13 @@ def schemas(dataflow: str) -> tuple[str, str, str]:
 
 @cache
 def main(outlet: Outlet) -> sa.Table:
-    """Define main."""
+    """Define main. Rows that were merged before it kept their batches have none."""
     table = sa.Table(
         outlet.name,
         sa.MetaData(naming_convention=NAMING),
         *_columns(outlet),
+        sa.Column(BATCH, sa.BigInteger),
+        sa.Column(PARTITION, sa.Integer),
         schema=outlet.dataflow + MAIN,
     )
     if outlet.key:
@@ -58,6 +61,12 @@ def main(outlet: Outlet) -> sa.Table:
     for names in outlet.indexes:
         sa.Index(None, *(table.c[name] for name in names))
     return table
+
+
+@cache
+def columns_of_main(outlet: Outlet) -> tuple[str, ...]:
+    """Name the columns of main: the outlet's own, and of what brought each row."""
+    return *outlet.columns.names, BATCH, PARTITION
 
 
 @cache
@@ -93,7 +102,7 @@ def summed(outlet: Outlet) -> pa.Schema:
 
 
 def live(outlet: Outlet, names: Sequence[str]) -> sa.SelectBase:
-    """Select what live shows."""
+    """Select these columns of what live shows; it has those of main."""
     of_main, of_delta = main(outlet).alias("main"), delta(outlet).alias("delta")
     merged = sa.select(*(of_main.c[name] for name in names))
     if not outlet.key:
@@ -116,7 +125,7 @@ def latest(outlet: Outlet) -> sa.Select[tuple[object, ...]]:
     table = delta(outlet).alias("delta")
     keys = [table.c[name] for name in outlet.key]
     return (
-        sa.select(*(table.c[name] for name in outlet.columns.names), table.c[DELETED])
+        sa.select(*(table.c[name] for name in columns_of_main(outlet)), table.c[DELETED])
         .ext(postgresql.distinct_on(*keys))
         .order_by(*keys, table.c[BATCH].desc(), table.c[PARTITION].desc())
     )
@@ -162,14 +171,19 @@ def identifier(table: sa.Table) -> sql.Identifier:
     return sql.Identifier(str(table.schema), table.name)
 
 
+def type_of(column: Column) -> sa.types.TypeEngine[Any]:
+    """Give PostgreSQL's type of a column."""
+    if column.type is Type.NUMERIC:
+        return sa.Numeric(column.precision, column.scale)
+    return TYPES[column.type]()
+
+
 def _columns(outlet: Outlet, within: tuple[str, ...] | None = None) -> list[sa.Column[object]]:
     """Define an outlet's own columns; NOT NULL may be for some of them only."""
     return [
         sa.Column(
             column.name,
-            sa.Numeric(column.precision, column.scale)
-            if column.type is Type.NUMERIC
-            else TYPES[column.type](),
+            type_of(column),
             nullable=not column.required or (within is not None and column.name not in within),
             autoincrement=False,
         )

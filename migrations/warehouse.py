@@ -12,8 +12,8 @@ from psycopg.conninfo import conninfo_to_dict
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
 from headrace.config import Config
-from headrace.errors import ConfigError, Refused
-from migrations.errors import Twins, translated
+from headrace.errors import ConfigError
+from migrations.errors import NoSuchWarehouse, Twins, translated
 
 Connection = psycopg.Connection[tuple[object, ...]]
 
@@ -96,7 +96,7 @@ def named(places: Iterable[Warehouse], name: str) -> Warehouse:
     """Find a warehouse by its name."""
     known = {place.name: place for place in places}
     if name not in known:
-        raise Refused(
+        raise NoSuchWarehouse(
             f"there is no warehouse {name!r}",
             hint=f"There are: {', '.join(known)}. Engine and API know one that is new in the "
             "configuration from their next start on: `headrace down`, `headrace up`.",

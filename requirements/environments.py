@@ -364,7 +364,11 @@ def _sources(requirements: Path) -> Mapping[str, Sequence[str | Path]]:
         "uv.txt": [requirements / "uv.in"],
         "build.txt": [requirements / "build.in"],
         "core.txt": [project, *within_build],
-        "dev.txt": [project, requirements / "dev.in", *within_build, *within_core],
+        "dev.txt": [
+            *(project, "--all-extras", requirements / "dev.in"),
+            *within_build,
+            *within_core,
+        ],
         "airflow.txt": [requirements / "airflow.in"],
         "peers.txt": [requirements / "peers.in"],
     }

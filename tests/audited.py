@@ -13,7 +13,7 @@ from digen import Digen, Field
 from psycopg import sql
 
 from tpcdi import oracle, schema
-from tpcdi.checks.messages import FACTS, TABLES
+from tpcdi.seen import JOINED, TABLES
 from tpcdi.snapshot import Connection
 
 CUSTOMERS = 310
@@ -189,7 +189,7 @@ TELL: LiteralString = "INSERT INTO tpcdi.dimessages VALUES (%s, %s, %s, %s, %s, 
 def report(warehouse: Connection, directory: Path) -> None:
     """Write the messages that a loader makes of its own course."""
     counts = [(table, "Row count") for table in TABLES]
-    counts += [(fact, "Row count joined") for fact in FACTS]
+    counts += [(fact, "Row count joined") for fact in JOINED]
     told: dict[tuple[str, str], int] = dict.fromkeys(counts, 0)
     told |= {("DimCustomer", "Inactive customers"): 0, ("FactWatches", "Inactive watches"): 0}
     rows: list[tuple[object, ...]] = []
@@ -200,7 +200,7 @@ def report(warehouse: Connection, directory: Path) -> None:
                 query = " UNION ALL ".join(COUNT.format(table=table) for table in TABLES)
                 of = computed.execute(f"{query} UNION ALL {INACTIVE}").fetchall()
             told |= {(source, text): number for source, text, number in of}
-            told |= {(fact, "Row count joined"): told[fact, "Row count"] for fact in FACTS}
+            told |= {(fact, "Row count joined"): told[fact, "Row count"] for fact in JOINED}
         for (source, text), number in told.items():
             rows.append((moment, batch, source, text, "Validation", number))
             if "Row count" in text:

@@ -10,11 +10,10 @@ from alone import Alone, a_broker, a_postgres, data_folder
 from library import Library, database, databases, drop, new_database
 from live import Parts
 from pyspark.sql import SparkSession
-from shop import HERE
+from shop import HERE, Answering
 from tpcdi_files import Directory
 from vectoring import a_spark
 
-from api.island import Island
 from migrations import layout, warehouse
 from tpcdi.generate import generate
 
@@ -90,8 +89,16 @@ def store(tmp_path: Path) -> Iterator[shop.Shop]:
     made.close()
 
 
+@pytest.fixture(autouse=True)
+def _islands_end() -> Iterator[None]:
+    """End the sessions of the islands that a test has made."""
+    yield
+    while Answering.opened:
+        Answering.opened.pop().close()
+
+
 @pytest.fixture
-def island(connection: warehouse.Connection, warehouse_url: str, store: shop.Shop) -> Island:
+def island(connection: warehouse.Connection, warehouse_url: str, store: shop.Shop) -> Answering:
     return shop.island_over(warehouse_url, store.reader)
 
 

@@ -25,6 +25,7 @@ from etl_procs.calls import Caller
 from etl_procs.core import Core, core_path
 from etl_procs.dead_letters import DeadLetters
 from etl_procs.origin import Origin
+from etl_procs.publisher import Publisher
 from etl_procs.store import Store, Write
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
@@ -124,12 +125,16 @@ def run(home: Path, crash: CrashPoints) -> None:
 
     if ledger.last_batch(store.connection, flow.name) >= REPLAYED:
         clock.pace_s = 1.0
+    publisher = Publisher([path], SETTINGS, crash)
+    for name in ("tuples", "within", "known"):
+        publisher.publish(flow.streams[name], 1)
     feed(0, FIRST)
     caller.call(flow.name, "bump", {"k": 1, "v": 1000}, key="one")
     letters(DeadLetters.replay, "second+third")
     core.drain()
     letters(DeadLetters.drop, "first")
     forget(origin, flow.name, 3)
+    publisher.unpublish(flow.streams["known"], 1)
     clock.pace_s = 1.0
     caller.call(flow.name, "bump", {"k": 2, "v": 2000}, key="two")
     feed(0, LAST - 1)

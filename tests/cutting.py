@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from flows import in_chunks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,7 +138,8 @@ class Bench:
         to = self.flow.streams[stream]
         schema = pa.schema([*ARRIVAL, *(f.with_nullable(True) for f in to.columns.arrow)])
         rows = [record.row() for records in log.values() for record in records]
-        arrived = Arrived(to, pa.Table.from_pylist(rows, schema), through or {})
+        tuples = in_chunks(pa.Table.from_pylist(rows, schema))
+        arrived = Arrived(to, tuples, through or {})
         self.intake.add(routed(arrived, self.flow.partitions)[self.me])
         return self
 
@@ -165,6 +167,7 @@ class Cut:
     positions: list[dict[int, int]]
     numbers: list[Run]
     late: list[str]
+    firsts: list[dict[int, int]]
 
     @property
     def names(self) -> list[str]:
@@ -182,7 +185,8 @@ def read_back(cut: Round) -> Cut:
         names = [str(name) for _, name in of.batch.tuples]
         text.append(" ".join([*names, *(f"?{row['_partition']}:{row['_place']}" for row in bad)]))
     positions = [dict(of.positions) for of in cut.inputs]
-    return Cut(cut.id, cut.epoch, text, positions, numbers, late)
+    firsts = [dict(of.firsts) for of in cut.inputs]
+    return Cut(cut.id, cut.epoch, text, positions, numbers, late, firsts)
 
 
 def seen_in(cuts: Sequence["Cut"]) -> dict[tuple[int, str], Seen]:

@@ -72,6 +72,14 @@ def joined(*parts: Arrived) -> Arrived:
     return Arrived(parts[0].stream, pa.concat_tables([part.tuples for part in parts]))
 
 
+def in_chunks(tuples: pa.Table) -> pa.Table:
+    """Give tuples as Spark hands them over: several tables, one after the other, each with sources
+    of its own.
+    """
+    pieces = [tuples.slice(at, 2).to_pylist() for at in range(0, max(len(tuples), 1), 2)]
+    return pa.concat_tables([pa.Table.from_pylist(piece, tuples.schema) for piece in pieces])
+
+
 def ended(
     stream: Stream, rows: Iterable[Sequence[object]], *, batch: int, partition: int = 0, first: int
 ) -> Arrived:

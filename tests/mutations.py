@@ -44,8 +44,8 @@ MUTATIONS = [
     Mutation(
         "the ledger moves without comparing",
         "ledger.py",
-        "WHERE dataflow = :dataflow AND procedure = :procedure AND batch = :was",
-        "WHERE dataflow = :dataflow AND procedure = :procedure",
+        "SET batch = :batch WHERE dataflow = :dataflow AND batch = :was",
+        "SET batch = :batch WHERE dataflow = :dataflow",
         (LEDGER,),
     ),
     Mutation("the fence is not looked at", "ledger.py", "if now != fence:", "if False:"),
@@ -95,6 +95,28 @@ MUTATIONS = [
         "cursor.execute(self._enter, (oldest, end))\n",
         "cursor.execute(self._enter, (end - min(self._size, self._slide), end))\n",
         ("test_windows.py",),
+    ),
+    Mutation(
+        "what a published stream holds is kept after the commit that makes it",
+        "group.py",
+        "        self.published_bytes = published.add(",
+        "        connection.execute('COMMIT'); connection.execute('BEGIN IMMEDIATE')\n"
+        "        self.published_bytes = published.add(",
+        (CRASH,),
+    ),
+    Mutation(
+        "a published stream is said to be kept from a round on that has begun",
+        "published.py",
+        "coalesce(max(batch), 0)",
+        "coalesce(min(batch), 0)",
+        ("test_published.py",),
+    ),
+    Mutation(
+        "a batch of a published stream that is forgotten is said to be there",
+        "published.py",
+        "SET after = max(after, :through)",
+        "SET after = max(after, :through - 1)",
+        ("test_published.py",),
     ),
     Mutation(
         "what failed is not rolled back",
@@ -181,7 +203,7 @@ MUTATIONS = [
     Mutation(
         "the punctuation that was reached is not recorded",
         "group.py",
-        "ledger.close_epoch(connection, self._name, rule, self._epoch)",
+        "ledger.close_epoch(connection, self._name, rule, self._epoch, recent)",
         "pass",
     ),
     Mutation(

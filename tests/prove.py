@@ -17,15 +17,20 @@ from typing import Any
 import fuzzing
 import mutations
 from alone import a_broker, a_postgres, data_folder
+from conforming import answering, unlike
 from history import Done, Kind
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
+from library import new_database
 from loading import files_of, load_and_kill, undisturbed
 from storm import stormed
 from test_core_crash import POINTS, dump, run
+from test_equivalence import searched
 from test_reference import CoreAndModel
 from test_serializable import hammered
 from vectoring import VECTORS, a_spark
+
+from api.plans import Plan
 
 EXAMPLES = 4_000
 STEPS = 50
@@ -35,6 +40,10 @@ BATCHES, KILLS, CLIENTS = 2_000, 40, 4
 """A hammering: so many batches and calls of so many clients, in spite of so many kills."""
 STORM = {"collector": 16, "broker": 6, "jvm": 6, "worker": 6, "engine": 6}
 """So many kills of each, while tuples come."""
+QUERIES = (40, 250)
+"""So many divisions of rows, and so many random queries of each."""
+CONFORMING = 150
+"""Requests for each operation, right ones and as many wrong ones."""
 LOADS = (1, 1, 1, 2, 2, 4)
 """Loads of TPC-DI: so many kills in each of the phases."""
 
@@ -108,6 +117,32 @@ def loads(home: Path, number: int) -> str:
     return f"{len(LOADS)} loads of TPC-DI with {killed.total()} kills ({told}), all as undisturbed"
 
 
+def queries(home: Path, number: int) -> str:
+    """Ask random queries of rows that are divided at random, by each plan."""
+    home.mkdir()
+    asked = Counter[Plan]()
+    with a_postgres(data_folder(home / "postgres")) as server:
+        for nth in range(QUERIES[0]):
+            core = home / str(nth)
+            core.mkdir()
+            seed = number * QUERIES[0] + nth
+            asked.update(searched(core, new_database(server.url), seed, QUERIES[1]))
+    told = ", ".join(f"{plan.value} {times}" for plan, times in asked.items())
+    return f"{asked.total()} random queries ({told}), all answered as by PostgreSQL"
+
+
+def conformance(home: Path, number: int) -> str:
+    """Ask the API what its document allows, and what it does not."""
+    home.mkdir()
+    with (
+        a_postgres(data_folder(home / "postgres")) as server,
+        answering(home, new_database(server.url)) as client,
+    ):
+        wrong = unlike(client, examples=CONFORMING, number=number)
+    assert not wrong, wrong
+    return f"{CONFORMING} requests for each operation, all answered as OpenAPI tells"
+
+
 def slow_tests() -> str:
     """Run the tests that `make test` leaves out."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "slow", "-p", "no:cacheprovider"]
@@ -138,6 +173,8 @@ def main() -> None:
             "histories": lambda: hammer(Path(home), number),
             "storm": lambda: storm(Path(home), number),
             "loads": lambda: loads(Path(home) / "loads", number),
+            "queries": lambda: queries(Path(home) / "queries", number),
+            "conformance": lambda: conformance(Path(home) / "conformance", number),
             "slow tests": slow_tests,
         }
         for name, prove in proofs.items():

@@ -177,6 +177,8 @@ class Model:
         self.replayed: tuple[str, dict[str, list[Item]]] = ("", {})
         self.positions: dict[str, dict[int, int]] = {name: {} for name, _ in spec.borders}
         self.calls: dict[str, tuple[tuple[int, int], int]] = {}
+        self.held: dict[str, dict[int, list[Values]]] = {}
+        """What each batch of each stream ever held."""
         windows = {p.window.name: Window(p.window) for p in spec.procedures if p.window}
         self.state = State({name: {} for name in TABLES}, windows)
         self.state.staged = {APPENDED: [], KEYED: []}
@@ -241,6 +243,7 @@ class Model:
             place = [(r.partition, r.offset) for r in tuples]
             items = [Item(r.values, at) for r, at in zip(tuples, place, strict=True) if r.values]
             self.state.streams[stream, self.last] = items
+            self._hold(stream)
             bad = [at for r, at in zip(tuples, place, strict=True) if r.values is None]
             self.state.letters += [
                 Letter("", stream, self.last, 1, at, None, is_batch=False) for at in bad
@@ -320,11 +323,17 @@ class Model:
                 Letter(of, stream, batch, ATTEMPTS, None, tuple(items), is_batch=True)
                 for of, stream, items in dead
             ]
+        for given in inside:
+            self._hold(given)
         for member in unit:
             self.done[member] = batch
         for stream, number in list(self.state.streams):
             if all(self.done[p.name] >= number for p in self.spec.procedures if stream in p.takes):
                 del self.state.streams[stream, number]
+
+    def _hold(self, stream: str) -> None:
+        if items := self.state.streams.get((stream, self.last)):
+            self.held.setdefault(stream, {})[self.last] = [item.values for item in items]
 
     def _perform(
         self, procedure: ProcedureSpec, hands: Hands, inputs: Mapping[str, list[Item]]

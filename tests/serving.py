@@ -8,22 +8,33 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from api.app import create
 from api.calls import Calls
+from api.continuous import Continuous
+from api.front import Front
+from api.guard import HEADERS_BYTES_READ, Entrance
 from api.island import Island
+from api.limits import Limits
 from api.metrics import Figures
 from api.migrations import Moved
+from api.queries import Queries
+from api.resources import Resources
 from api.streams import Streams
+from api.subscriptions import Subscriptions
 from etl_procs.callers import Callers
 from etl_procs.dataflow import Dataflow
 from etl_procs.measured import Measured
 from headrace import config
+from headrace.clock import Clock, SystemClock
 from headrace.crash import CrashPoints
 
+LIMITS = config.Api(query_workers=2, query_rows_max=1_000)
 KEY = "a key for tests"
 
 
@@ -70,6 +81,18 @@ class Client:
         return self.send("POST", "/v1/query", json.dumps({"sql": sql, "freshness": freshness}))
 
 
+def front(
+    entrance: Entrance | None = None,
+    clock: Clock | None = None,
+    *,
+    rate_per_s: int = 0,
+    at_once_max: int = 100,
+) -> Front:
+    """Make what stands before the routes: for the key of tests, at any rate."""
+    clock = clock or SystemClock()
+    return Front(entrance or Entrance(KEY), Limits(rate_per_s, at_once_max, clock), clock)
+
+
 def no_engine() -> list[Measured | None]:
     return [None]
 
@@ -87,11 +110,46 @@ def serving(
     living: Callable[[], list[Measured | None]] = no_engine,
     streams: Streams | None = None,
     moved: Moved | None = None,
+    limits: config.Api = LIMITS,
+    before: Front | None = None,
+    subscribed: Subscriptions | None = None,
+    resources: Resources | None = None,
+    continuous: Continuous | None = None,
+    pages: Path | None = None,
 ) -> Iterator[Client]:
-    made = calls or calls_on(island.cores[0])
-    app = create(island, made, Figures(island.cores, living), KEY, streams, moved)
+    cores = island.setting.cores
+    made = calls or calls_on(cores[0])
+    kept = TemporaryDirectory()
+    queries = Queries(island.setting, limits, pages or Path(kept.name) / "pages", SystemClock())
+    app = create(
+        queries,
+        made,
+        Figures(cores, living),
+        before or front(),
+        streams,
+        moved,
+        subscribed,
+        resources,
+        None,
+        continuous,
+    )
+    try:
+        with served(app) as client:
+            yield client
+    finally:
+        queries.close()
+        made.close()
+        kept.cleanup()
+
+
+@contextmanager
+def served(app: FastAPI) -> Iterator[Client]:
+    """Serve an app until the block ends."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+    settings = uvicorn.Config(
+        app, log_level="critical", h11_max_incomplete_event_size=HEADERS_BYTES_READ
+    )
+    server = uvicorn.Server(settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -99,7 +157,6 @@ def serving(
     finally:
         server.should_exit = True
         thread.join()
-        made.close()
 
 
 def assert_problem(reply: Reply, status: int, code: str) -> dict[str, Any]:

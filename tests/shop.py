@@ -4,14 +4,22 @@ Each tuple goes to the outlet `sales`; one with a negative price to `refunds` as
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import pyarrow as pa
 from trial import Trial
 
+from api.answer import Column
 from api.catalogue import Catalogue
-from api.cut import Freshness
-from api.island import Island
+from api.cut import Freshness, Moment
+from api.grant import Restriction
+from api.island import Asked, Island, Setting
+from api.parse import Parameter
+from api.plans import Plan
 from etl_procs.batch import Batch
 from etl_procs.core import core_path
 from etl_procs.dataflow import Dataflow
@@ -20,6 +28,7 @@ from etl_procs.reader import Reader
 from etl_procs.rules import by_punctuation
 from etl_procs.transaction import Transaction
 from headrace import config
+from headrace.clock import Clock
 from headrace.crash import CrashPoints
 from migrations import warehouse
 from migrations.merge import Merging
@@ -94,14 +103,81 @@ class Shop(Warehoused):
         return len(self.staged(sales))
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An answer, all of it, with the values that psycopg would give."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    as_of: dict[str, int]
+    freshness: Freshness
+
+
+class Answering(Island):
+    """An island that is asked in this process, for whole answers."""
+
+    opened: ClassVar[list["Answering"]] = []
+    timeout_ms = 10_000
+    tables: tuple[tuple[str, Restriction], ...] | None = None
+    plan = Plan.WAREHOUSE
+    """That of the last answer."""
+
+    def query(
+        self,
+        sql: str,
+        freshness: Freshness = Freshness.STAGED,
+        parameters: tuple[Parameter, ...] = (),
+        as_of: dict[str, int] | None = None,
+        plan: Plan | None = None,
+        max_lag_s: float | None = None,
+    ) -> Whole:
+        moment = Moment(freshness, as_of or {}, max_lag_s)
+        asked = Asked(sql, parameters, moment, self.timeout_ms, plan, self.tables)
+        with self.answer(asked) as answer:
+            self.plan = Plan(answer.head.plan)
+            columns = answer.head.columns
+            rows = tuple(row for batch in answer.batches for row in _rows(columns, batch))
+        return Whole(columns, rows, dict(answer.head.as_of), Freshness(answer.head.freshness))
+
+    def query_of_session(self, sql: str) -> list[tuple[Any, ...]]:
+        """Ask PostgreSQL in the session that queries are asked in."""
+        (session,) = self._sessions.values()
+        columns = session.columns(sql)
+        return [row for batch in session.rows(sql, columns) for row in _rows(columns, batch)]
+
+
+def _rows(columns: Sequence[Column], batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    of = [
+        [_value(column.type, value) for value in values.to_pylist()]
+        for column, values in zip(columns, batch.columns, strict=True)
+    ]
+    return list(zip(*of, strict=True)) if of else [()] * batch.num_rows
+
+
+def _value(type_: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_value(type_.removesuffix("[]"), one) for one in value]
+    if isinstance(value, datetime) and value.tzinfo:
+        return value.astimezone(UTC)
+    return Decimal(value) if type_ == "numeric" and value is not None else value
+
+
 def island_over(
-    url: str, reader: Reader, *more: Dataflow, timeout_ms: int = 10_000, rows_max: int = 1_000
-) -> Island:
+    url: str,
+    reader: Reader,
+    *more: Dataflow,
+    timeout_ms: int = 10_000,
+    clock: Clock | None = None,
+) -> Answering:
     """Make an island that knows this dataflow, and more."""
-    catalogue = Catalogue({known.name: known for known in (flow, *more)})
-    here = Warehouse(DEFAULT, url)
-    return Island([here], [reader.path], catalogue, timeout_ms=timeout_ms, rows_max=rows_max)
+    catalogue = Catalogue.of({known.name: known for known in (flow, *more)})
+    made = Answering(Setting((Warehouse(DEFAULT, url),), (reader.path,), catalogue), clock)
+    made.timeout_ms = timeout_ms
+    Answering.opened.append(made)
+    return made
 
 
-def ask(island: Island, sql: str, freshness: Freshness = Freshness.STAGED) -> list[tuple[Any, ...]]:
+def ask(
+    island: Answering, sql: str, freshness: Freshness = Freshness.STAGED
+) -> list[tuple[Any, ...]]:
     return list(island.query(sql, freshness).rows)

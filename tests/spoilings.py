@@ -1,7 +1,7 @@
 """What spoils a warehouse in one respect, for each of the audit's checks."""
 
-from tpcdi.checks.messages import FACTS, TABLES
 from tpcdi.checks.references import BEGUN, HISTORIES, VALID, WITHIN
+from tpcdi.seen import JOINED, TABLES
 
 
 def one(table: str, change: str, where: str = "true") -> str:
@@ -146,12 +146,12 @@ for (_fact, _date), _keys in VALID.items():
         SPOILINGS[f"{_fact} {_key}"] = one(_fact, f"{_date} = 19491231")
 for _key in BEGUN:
     SPOILINGS[f"FactHoldings {_key}"] = one("factholdings", "sk_dateid = 19500101")
-for _fact in ("DimTrade", *FACTS):
+for _fact in ("DimTrade", *JOINED):
     SPOILINGS[f"{_fact} batches"] = one(_fact, "batchid = 4")
 for _table in TABLES:
     SPOILINGS[f"Batch row count: {_table}"] = told(_table, "0")
     SPOILINGS[f"Data visibility row counts: {_table}"] = told(_table, "0", kind="Visibility_1")
-for _fact in FACTS:
+for _fact in JOINED:
     SPOILINGS[f"Batch joined row count: {_fact}"] = told(_fact, "0", text="Row count joined")
     SPOILINGS[f"Data visibility joined row counts: {_fact}"] = told(
         _fact, "0", text="Row count joined", kind="Visibility_1"

@@ -14,7 +14,7 @@ from fake_headrace import KEY, Headrace, problem, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl_procs.errors import Passing
+from etl_procs import errors as of_core
 from headrace import errors as of_kernel
 from headrace_airflow.api import Api, Problem, Unreachable
 from headrace_airflow.attempts import NOT_AGAIN, standing
@@ -213,10 +213,10 @@ def test_attempts_have_a_limit(headrace: Headrace, api: Api) -> None:
 def test_what_is_not_tried_again_are_errors_and_none_that_passes_by_itself() -> None:
     page = (DOCS / "airflow.md").read_text()
     assert all(f"`{code}`" in page for code in NOT_AGAIN)
-    errors = {**vars(of_kernel), **vars(of_warehouses)}
+    errors = {**vars(of_kernel), **vars(of_core), **vars(of_warehouses)}
     for code in NOT_AGAIN - {"AuditFailed"}:
         assert issubclass(errors[code], of_kernel.HeadraceError)
-        assert not issubclass(errors[code], of_kernel.NotRunning | Passing)
+        assert not issubclass(errors[code], of_kernel.NotRunning | of_core.Passing)
 
 
 # Waiting

@@ -1,6 +1,7 @@
 """The REST API: what it answers, to whom, and how it says no. Real HTTP, a real PostgreSQL."""
 
 import itertools
+import json
 import math
 import threading
 from collections.abc import Iterator
@@ -10,15 +11,22 @@ from pathlib import Path
 
 import pytest
 import shop
-from serving import KEY, Client, assert_problem, serving
+from serving import KEY, Client, Reply, assert_problem, front, serving
 from shop import island_over
 from waiting import until
 
+from api.catalogue import Catalogue
 from api.cut import Freshness
-from api.guard import BODY_BYTES_MAX
-from api.island import Answer, Island
+from api.grant import Scope
+from api.guard import BODY_BYTES_MAX, Entrance
+from api.island import Island, Setting
+from api.keyring import Keyring
+from api.queries import Queries
 from api.values import to_json
+from etl_procs import Dataflow
 from etl_procs.reader import Reader
+from headrace import config
+from headrace.clock import SystemClock
 from migrations import warehouse
 
 SALES = '{"sql": "SELECT id, price, note FROM sales ORDER BY id"}'
@@ -38,7 +46,8 @@ def test_a_query_is_answered_at_each_freshness(
     store.sell((1, 1.5, "a"))
     store.push(connection)
     store.sell((2**63 - 1, math.inf, None))
-    assert client.send("POST", "/v1/query", SALES).document == {
+    asked = json.dumps({**json.loads(SALES), "plan": "ship"})
+    assert client.send("POST", "/v1/query", asked).document == {
         "columns": [
             {"name": "id", "type": "bigint"},
             {"name": "price", "type": "double precision"},
@@ -47,6 +56,8 @@ def test_a_query_is_answered_at_each_freshness(
         "rows": [[1, 1.5, "a"], [2**63 - 1, "Infinity", None]],
         "as_of": {"shop": 2},
         "freshness": "staged",
+        "plan": "ship",
+        "end": {"rows": 2},
     }
     delta = client.ask("SELECT sum(id), avg(price) FROM sales", "delta").document
     assert delta["rows"] == [["1", 1.5]]
@@ -79,7 +90,7 @@ def test_types_beyond_the_tables_own_are_told_and_written(client: Client) -> Non
             "1.50",
             True,
             [1, None],
-            "1 day, 0:00:00",
+            "1 day",
             "2026-05-06T07:08:09",
             "x",
             None,
@@ -98,12 +109,15 @@ def test_types_beyond_the_tables_own_are_told_and_written(client: Client) -> Non
 
 
 def test_nothing_but_health_is_open_without_the_key(client: Client) -> None:
-    paths = ["/v1/query", "/v1/calls", "/metrics", "/openapi.json", "/nothing", "/livez/", "/"]
+    paths = ["/v1/query", "/v1/calls", "/metrics", "/openapi.json", "/nothing", "/livez/"]
     keys = [None, "", "Bearer", "Bearer ", "Bearer no", KEY, f"Basic {KEY}", f"Bearer {KEY}x"]
     for path, key in itertools.product(paths, keys):
         reply = client.send("POST", path, SALES, key=key)
-        assert_problem(reply, 401, "Unauthorized")
-        assert reply.headers["www-authenticate"] == "Bearer"
+        shown = key in ("Bearer no", f"Bearer {KEY}x")
+        assert_problem(reply, 401, "KeyUnknown" if shown else "Unauthorized")
+        told = 'Bearer error="invalid_token", error_description="the key that the request shows is '
+        wanted = told + 'not known here"' if shown else "Bearer"
+        assert reply.headers["www-authenticate"] == wanted
 
 
 def test_every_error_is_a_problem_document(client: Client) -> None:
@@ -129,6 +143,13 @@ def test_a_body_that_is_not_said_to_be_json_is_told_which_header_to_send(client:
     assert "header" not in assert_problem(body, 422, "Invalid")["detail"]
 
 
+def test_a_body_that_cannot_be_read_is_told_why(client: Client) -> None:
+    for body, why in ((b"\xff{}", "UnicodeDecodeError"), (b"[" * 100_000, "RecursionError")):
+        told = assert_problem(client.send("POST", "/v1/query", body), 422, "Invalid")
+        assert told["detail"].startswith(f"the body cannot be read as JSON: {why}: ")
+        assert told["errors"][0]["at"] == "body"
+
+
 def test_a_refused_query_tells_what_where_and_what_next(client: Client) -> None:
     refused = assert_problem(client.ask("SELECT 1,\n pg_sleep(9)"), 400, "QueryRefused")
     assert refused["detail"] == "the function pg_sleep is not allowed here (line 2, column 2)"
@@ -152,7 +173,8 @@ def test_limits_of_a_query_are_problems(
     connection: warehouse.Connection, warehouse_url: str, store: shop.Shop
 ) -> None:
     store.sell((1, 1.0, None), (2, 1.0, None))
-    with serving(island_over(warehouse_url, store.reader, rows_max=1)) as client:
+    limits = config.Api(query_rows_max=1)
+    with serving(island_over(warehouse_url, store.reader), limits=limits) as client:
         too_many = assert_problem(client.ask("SELECT * FROM sales"), 400, "LimitExceeded")
         assert "api.query_rows_max" in too_many["hint"]
 
@@ -162,6 +184,19 @@ def test_health_tells_what_is_missing_and_needs_no_key(client: Client) -> None:
     ready = client.send("GET", "/readyz", key=None)
     assert ready.status == 200
     assert ready.document == {"ready": True, "core": "ok", "warehouse": "ok"}
+
+
+def test_it_is_ready_without_tables_where_no_dataflow_has_an_outlet(
+    postgres_url: str, store: shop.Shop
+) -> None:
+    here = warehouse.Warehouse("default", postgres_url)
+    catalogue = Catalogue.of({"till": Dataflow("till")})
+    setting = Setting((here,), (store.reader.path,), catalogue)
+    with serving(Island(setting)) as client:
+        assert client.send("GET", "/readyz", key=None).status == 200
+        for freshness in Freshness:
+            asked = f'{{"sql": "SELECT 1 AS one", "freshness": "{freshness.value}"}}'
+            assert client.send("POST", "/v1/query", asked).document["rows"] == [[1]]
 
 
 def test_a_warehouse_that_is_away_is_told_as_503(store: shop.Shop) -> None:
@@ -205,39 +240,81 @@ def test_a_bad_url_shows_its_password_nowhere(
 def test_a_bug_is_a_problem_that_shows_no_insides(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> Answer:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError("insides")
 
-    monkeypatch.setattr(Island, "query", broken)
-    reply = client.ask("SELECT 1")
+    monkeypatch.setattr(Queries, "cancel", broken)
+    reply = client.send("DELETE", "/v1/queries/7")
     assert_problem(reply, 500, "Bug")
     assert b"insides" not in reply.body
 
 
-def test_queries_beyond_the_limit_are_told_to_come_back(
-    warehouse_url: str, store: shop.Shop, monkeypatch: pytest.MonkeyPatch
+ENDLESS = "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n FROM t) SELECT count(*) FROM t"
+
+
+def test_queries_beyond_the_limit_are_told_to_come_back_and_a_query_can_be_ended(
+    warehouse_url: str, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
-    go_on = threading.Event()
+    replies: dict[str, Reply] = {}
+    limits = config.Api(query_workers=1, queries_waiting_max=1)
+    with serving(island_over(warehouse_url, store.reader), limits=limits) as client:
 
-    def slow(*_: object) -> Answer:
-        go_on.wait(20)
-        return Answer((), (), {}, Freshness.MAIN)
+        def ask(id: str) -> None:
+            asked = json.dumps({"sql": ENDLESS, "id": id, "freshness": "main"})
+            replies[id] = client.send("POST", "/v1/query", asked)
 
-    monkeypatch.setattr(Island, "query", slow)
-    monkeypatch.setattr("api.app.QUERIES_WAITING_MAX", 1)
-    replies: list[int] = []
-    with serving(island_over(warehouse_url, store.reader)) as client:
-        threads = [
-            threading.Thread(target=lambda: replies.append(client.ask("SELECT 1").status))
-            for _ in range(12)
-        ]
+        threads = [threading.Thread(target=ask, args=[f"q{n}"]) for n in range(4)]
         for thread in threads:
             thread.start()
-        until(lambda: len(replies) == 3, 10, lambda: str(replies))
-        go_on.set()
+        until(lambda: len(replies) == 2, 20, lambda: str(replies))
+        for reply in replies.values():
+            assert_problem(reply, 503, "Busy")
+        others = {f"q{n}" for n in range(4)} - set(replies)
+        while others - set(replies):
+            for id in others - set(replies):
+                client.send("DELETE", f"/v1/queries/{id}")
         for thread in threads:
             thread.join()
-    assert sorted(replies) == [200] * 9 + [503] * 3
+        for id in others:
+            assert_problem(replies[id], 409, "QueryCancelled")
+        assert_problem(client.send("DELETE", "/v1/queries/q0"), 404, "QueryUnknown")
+        assert client.ask("SELECT 1").status == 200
+
+
+def test_nobody_can_end_the_query_of_another(
+    warehouse_url: str, store: shop.Shop, connection: warehouse.Connection, tmp_path: Path
+) -> None:
+    keyring = Keyring(tmp_path / "keys.db", SystemClock())
+    ann, bob = (f"Bearer {keyring.create(n, frozenset({Scope.QUERY}))[1]}" for n in ("ann", "bob"))
+    before = front(Entrance(KEY, keyring))
+    replies: list[Reply] = []
+    with serving(island_over(warehouse_url, store.reader), before=before) as client:
+
+        def ask() -> None:
+            asked = json.dumps({"sql": ENDLESS, "id": "mine", "freshness": "main"})
+            replies.append(client.send("POST", "/v1/query", asked, key=ann))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        until(lambda: "WITH RECURSIVE" in running(connection), 20, lambda: running(connection))
+        for key in (bob, f"Bearer {KEY}"):
+            refused = client.send("DELETE", "/v1/queries/mine", key=key)
+            assert_problem(refused, 404, "QueryUnknown")
+        asked = json.dumps({"sql": "SELECT 1 AS one", "id": "mine", "freshness": "main"})
+        assert client.send("POST", "/v1/query", asked, key=bob).status == 200
+        assert client.send("POST", "/v1/query", asked, key=ann).status == 409
+        assert not replies
+        assert client.send("DELETE", "/v1/queries/mine", key=ann).status == 202
+        thread.join()
+    assert_problem(replies[0], 409, "QueryCancelled")
+
+
+def running(connection: warehouse.Connection) -> str:
+    """Tell what others have the database do."""
+    asked = "SELECT query FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()"
+    found = "\n".join(str(row[0]) for row in connection.execute(asked))
+    connection.rollback()
+    return found
 
 
 def test_the_openapi_document_describes_the_query(client: Client) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numbering
 import shop
 import till
 from serving import KEY, Client
@@ -65,14 +66,15 @@ def test_the_commands_ask_and_answer(
     store.sell((1, 1.5, "a\tb\x1b[2J"), (20, None, None))
     with api_process(store.home, warehouse_url) as port:
         where = {"HEADRACE_API_KEY": KEY, "HEADRACE_API_PORT": str(port)}
-        table = headrace("query", "SELECT * FROM sales ORDER BY id", home=store.home, **where)
+        by_ship = ("query", "SELECT * FROM sales ORDER BY id", "--plan", "ship")
+        table = headrace(*by_ship, home=store.home, **where)
         assert table.stdout.splitlines() == [
             "id  price  note",
             "--  -----  -----------",
             " 1    1.5  a\\tb\\x1b[2J",
             "20   NULL  NULL",
             "",
-            "as of shop batch 1 (staged)",
+            "as of shop batch 1 (staged, by ship)",
         ]
         asked = ("query", "SELECT id FROM sales", "--freshness", "main", "--json")
         assert json.loads(headrace(*asked, home=store.home, **where).stdout) == {
@@ -80,7 +82,15 @@ def test_the_commands_ask_and_answer(
             "rows": [],
             "as_of": {"shop": 0},
             "freshness": "main",
+            "plan": "warehouse",
+            "end": {"rows": 0},
         }
+        told = headrace("query", "SELECT id FROM sales", "--explain", home=store.home, **where)
+        assert ", because " in told.stdout.splitlines()[0]
+        assert "\nsplit: " in told.stdout
+        given = ("query", "SELECT $1 AS a, $2 AS b", "--value", "7", "--value", "x y", "--json")
+        answer = json.loads(headrace(*given, home=store.home, **where).stdout)
+        assert answer["rows"] == [[7, "x y"]]
         typed = "SELECT true AS sold, DATE '2026-05-06' AS day, 12.50::numeric(9, 2) AS price, 0.5"
         table = headrace("query", typed, home=store.home, **where)
         assert table.stdout.splitlines()[:3] == [
@@ -93,6 +103,27 @@ def test_the_commands_ask_and_answer(
         assert refused.stderr.startswith("headrace: the statement is not a SELECT\n")
         stranger = where | {"HEADRACE_API_KEY": "wrong"}
         assert headrace("query", "SELECT 1", home=store.home, **stranger).returncode == Exit.REFUSED
+
+
+def test_a_key_opens_the_running_api_as_soon_as_it_is_made_and_until_it_is_revoked(
+    store: shop.Shop,
+) -> None:
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
+    with api_process(store.home, nowhere) as port:
+        made = headrace("keys", "create", "ann", "--scope", "look", home=store.home)
+        shown = made.stdout.strip()
+        where = {"HEADRACE_API_KEY": shown, "HEADRACE_API_PORT": str(port)}
+        client = Client(port)
+        assert client.send("GET", "/v1/calls", key=f"Bearer {shown}").status == 200
+        listed = headrace("migrate", "list", home=store.home, **where)
+        assert (listed.returncode, listed.stderr) == (Exit.OK, "")
+        refused = headrace("query", "SELECT 1", home=store.home, **where)
+        assert refused.returncode == Exit.REFUSED
+        assert "ann may not do this: its key lacks the scope query" in refused.stderr
+        revoked = headrace("keys", "revoke", shown.split("_")[1], home=store.home)
+        assert revoked.returncode == Exit.OK
+        assert client.send("GET", "/v1/calls", key=f"Bearer {shown}").status == 401
+        assert client.send("GET", "/v1/calls").status == 200
 
 
 def test_calls_of_two_processes_and_an_engine_take_turns_on_one_core(tmp_path: Path) -> None:
@@ -143,3 +174,76 @@ def test_the_api_does_not_start_without_warehouse_key_or_port(tmp_path: Path) ->
     assert refused.returncode == Exit.CONFIG
     assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
     assert (tmp_path / MARKER).is_file(), "or `headrace up` would refuse the folder"
+
+
+def test_batches_are_written_as_lines_until_the_reader_has_enough(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(numbering.FILE), str(tmp_path)], cwd=HERE, check=True)
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
+    with api_process(tmp_path, nowhere, numbering.FILE) as port:
+        where = {"HEADRACE_API_KEY": KEY, "HEADRACE_API_PORT": str(port)}
+        flow = ("--flow", str(numbering.FILE))
+
+        def subscribe(*words: str) -> subprocess.CompletedProcess[str]:
+            return headrace("subscribe", *words, *flow, home=tmp_path, **where)
+
+        for words, name in ((["doubled"], "doubled"), (["numbering.out", "--table"], "out")):
+            done = subscribe(*words, "--after", "5", "--limit", "3")
+            assert (done.returncode, done.stderr) == (Exit.OK, "")
+            documents = [json.loads(line) for line in done.stdout.splitlines()]
+            assert [(d["batch"], d["rows"]) for d in documents] == numbering.expected(name)[5:8]
+        for words, said in (
+            (["out"], "no stream is called out"),
+            (["doubled", "--table"], "no table is called doubled"),
+            (["out", "--table", "--publish"], "a table is not published"),
+            (["source", "--after", "301"], "is at 300, and not yet at 301"),
+        ):
+            refused = subscribe(*words)
+            assert refused.returncode == Exit.REFUSED
+            assert said in refused.stderr
+        reading, writing = os.pipe()
+        os.close(reading)
+        words = [sys.executable, "-m", "headrace.cli", "subscribe", "source", "--after", "0"]
+        unheard = subprocess.run(
+            [*words, "--home", str(tmp_path), *flow],
+            cwd=HERE,
+            env={**os.environ, **where},
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+        os.close(writing)
+        assert (unheard.returncode, unheard.stderr) == (Exit.UNHEARD, b"")
+
+
+def test_a_subscriber_publishes_and_says_where_to_go_on_when_the_api_has_gone(
+    tmp_path: Path,
+) -> None:
+    made = till.Till(tmp_path)
+    made.settle([("tea", 250)], [])
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
+    try:
+        with api_process(tmp_path, nowhere, till.FILE) as port:
+            words = ["subscribe", "sold", "--publish", "--home", str(tmp_path)]
+            where = {"HEADRACE_API_KEY": KEY, "HEADRACE_API_PORT": str(port)}
+            subscriber = subprocess.Popen(
+                [sys.executable, "-m", "headrace.cli", *words, "--flow", str(till.FILE)],
+                cwd=HERE,
+                env={**os.environ, **where},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert subscriber.stdout is not None
+            assert subscriber.stderr is not None
+            assert subscriber.stderr.readline() == "behind 1\n"
+            made.settle([("bun", 100)], [])
+            assert json.loads(subscriber.stdout.readline())["rows"] == [
+                {"item": "bun", "cents": 100}
+            ]
+        rest, said = subscriber.communicate(timeout=60)
+        assert (subscriber.returncode, rest) == (Exit.NOT_RUNNING, "")
+        assert said.startswith("headrace: the API ends\n")
+        assert "--after 2 goes on behind what has come" in said
+    finally:
+        made.end_of_day()

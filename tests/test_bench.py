@@ -16,8 +16,8 @@ from bench import __main__ as command
 from bench import (
     ingest_table,
     migrate_changes,
+    migrate_copies,
     migrate_filled,
-    migrate_merge,
     migrate_merging,
     migrate_ours,
     migrate_peers,
@@ -34,8 +34,8 @@ from bench import (
 )
 from bench.harness import DATA, Setup, Times, in_turns
 from bench.ingest_latency import latencies_of, percentile
-from bench.ingest_turns import Pace
-from bench.usage import Usage
+from bench.pace import Pace
+from bench.usage import Usage, own_peak_mb
 from bench.voter_bare import BareVoter
 from bench.voter_postgres import PIPELINED, WAITING
 from bench.voter_show import votes
@@ -109,12 +109,12 @@ def test_a_kill_at_any_point_of_a_push_or_a_merge_does_no_harm(
 
 def test_a_merge_that_leaves_other_rows_is_no_figure(peer_postgres: str, tmp_path: Path) -> None:
     migrate_filled.make(peer_postgres, 1_000)
-    with migrate_merge.connected(peer_postgres, migrate_merge.BASE) as base:
+    with migrate_copies.connected(peer_postgres, migrate_copies.BASE) as base:
         migrate_filled.fill_delta(base, 1_000, 100)
     merges = migrate_merging.Merges(peer_postgres)
     assert merges.ours(tmp_path) > 0
     assert merges.by_hand(tmp_path) > 0
-    with migrate_merge.connected(peer_postgres, migrate_merge.BASE) as base:
+    with migrate_copies.connected(peer_postgres, migrate_copies.BASE) as base:
         migrate_filled.fill_delta(base, 1_000, 200)
     with pytest.raises(AssertionError):
         merges.ours(tmp_path)
@@ -148,7 +148,7 @@ def test_the_stages_of_a_phase_are_what_its_loader_waited_for() -> None:
 
 
 def test_a_part_has_used_what_its_ended_processes_have_used_meanwhile() -> None:
-    work = "import time; [None for _ in iter(lambda: time.process_time() < 0.3, False)]"
+    work = "import time; [None for _ in iter(lambda: time.process_time() < 0.4, False)]"
     with Usage({"worker": os.getpid()}).watched() as usage:
         began = time.perf_counter()
         subprocess.run([sys.executable, "-c", work], check=True)
@@ -156,6 +156,13 @@ def test_a_part_has_used_what_its_ended_processes_have_used_meanwhile() -> None:
     assert usage.cpu_s(began, ended)["worker"] >= 0.3
     assert usage.cpu_s(0, 0)["worker"] == 0
     assert usage.peaks_mb()["worker"] > 1
+
+
+def test_what_a_program_was_forked_from_is_no_memory_of_its_own() -> None:
+    held = bytearray(os.urandom(1)) * 400_000_000
+    tells = "from bench.usage import own_peak_mb; print(own_peak_mb())"
+    told = subprocess.check_output([sys.executable, "-c", tells], preexec_fn=bool)  # so it forks
+    assert 5 < float(told) < 200 < own_peak_mb(), len(held)
 
 
 def test_seconds_of_a_load_are_drawn_by_stage_source_and_part_the_longest_first() -> None:

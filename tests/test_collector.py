@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from zlib import crc32
 
 import pytest
@@ -21,12 +22,10 @@ from headrace.cli.progress import Progress
 from headrace.cli.progress import line as progress_line
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
-from headrace.errors import Exit, NotRunning, Refused
+from headrace.errors import Exit, NotRunning
 from headrace.local.home import Home
 from ingest import topics
-from ingest.bookmarks import Bookmarks
 from ingest.collector import Status, collect, found
-from ingest.runs import START, Bookmark
 
 
 @pytest.fixture
@@ -178,6 +177,25 @@ def test_a_time_that_has_come_is_nothing_to_wait_for_and_a_tuple_is(
         else:
             with pytest.raises(NotRunning, match="has taken nothing more"):
                 lags.until_taken(at.config, flow, at.stream, at.broker)
+
+
+def test_what_is_waited_for_is_looked_at_often_at_first_and_then_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, clock, slept = place(tmp_path, "looks", "127.0.0.1:1"), HeldClock(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.advance(seconds + 0.01)
+
+    held = SimpleNamespace(sleep=sleep, monotonic=clock.monotonic)
+    monkeypatch.setattr(lags, "time", held)
+    monkeypatch.setattr(topics, "held", lambda *_: {0: range(1)})
+    monkeypatch.setattr(lags, "_positions", lambda *_: {0: 1} if len(slept) > 50 else {})
+    lags.until_taken(at.config, loader.load([at.file])[at.name], at.stream, at.broker)
+    assert slept == sorted(slept)
+    assert slept[1] < lags.POLL_S / 10
+    assert slept[-1] == lags.POLL_S
 
 
 @pytest.mark.parametrize(
@@ -336,18 +354,6 @@ def test_where_else_a_source_would_go_on_than_it_was_begun_is_refused(
     assert values(at) == lines(1, 2, 3)
 
 
-def test_a_source_that_landed_before_its_first_bookmark_is_known_by_where_it_went(
-    tmp_path: Path,
-) -> None:
-    before = Bookmarks(tmp_path, "f.s", "id", "by source to 2 partitions")
-    before.enter("a")
-    before.enter("a")
-    after = Bookmarks(tmp_path, "f.s", "id", "by spread to 2 partitions")
-    assert after.read("a") == START
-    with pytest.raises(Refused, match="begun by source to 2 partitions, and would go on by spread"):
-        after.enter("a")
-
-
 def _values(at: Place) -> list[bytes]:
     try:
         return values(at)
@@ -438,28 +444,6 @@ def test_a_file_that_is_not_there_is_said(
 ) -> None:
     assert produce(at, at.folder / "absent", *follow) == Exit.FAILED
     assert "absent cannot be read: No such file" in capsys.readouterr().err
-
-
-def test_bookmarks_are_kept_and_those_of_others_are_passed_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = tmp_path / "collector"
-    kept = Bookmarks(folder, "f.s", "id 1", "lane")
-    assert kept.read("a") == START
-    kept.write({"a": Bookmark(7, 60, "digest"), "b": Bookmark(2, 9)})
-    assert Bookmarks(folder, "f.s", "id 1", "lane").read("a") == Bookmark(7, 60, "digest")
-    assert Bookmarks(folder, "f.t", "id 1", "lane").read("a") == START, "another stream"
-    assert not caplog.messages
-    assert Bookmarks(folder, "f.s", "id 2", "lane").read("a") == START, "the topic was made again"
-    assert "is of another topic" in caplog.messages[-1]
-    assert len(list(folder.iterdir())) == 2, "no draft is left"
-    for text in ("", "{", "[]", "null", '{"number": 1}', "\xff", '{"number": "1", "offset": 0}'):
-        for path in folder.iterdir():
-            path.write_text(text, encoding="latin-1")
-        assert kept.read("a") == START
-        assert "passed over" in caplog.messages[-1]
-    kept.write({"a": Bookmark(8, 70)})
-    assert kept.read("a") == Bookmark(8, 70)
 
 
 @pytest.mark.parametrize(

@@ -203,3 +203,12 @@ def test_the_limits_of_the_core_are_at_least_one(tmp_path: Path) -> None:
     for key in ("attempts_max", "batch_rows_max", "pending_batches_max", "dead_letters_mb_max"):
         with pytest.raises(ConfigError, match=rf"core\.{key} is 0, and must be at least 1"):
             load(tmp_path, environment={f"HEADRACE_CORE_{key.upper()}": "0"})
+
+
+@pytest.mark.parametrize(("raw", "is_private"), [("true", True), ("False", False)])
+def test_a_key_that_is_true_or_false_is_said_so(raw: str, is_private: bool) -> None:
+    given = config.load({"api.webhooks_private": raw}, environment={}).config
+    assert given.api.webhooks_private is is_private
+    for other in ("1", "yes", ""):
+        with pytest.raises(ConfigError, match="must be true or false"):
+            config.load({"api.webhooks_private": other}, environment={})

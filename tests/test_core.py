@@ -10,6 +10,7 @@ from flows import NOON, arrived, dataflow, joined, offsets, punctuation, undecod
 from trial import Trial, dump, nothing
 
 from etl_procs import Batch, Dataflow, Transaction
+from etl_procs.access import Access, Parameters, Rights
 from etl_procs.core import core_path
 from etl_procs.errors import DefinitionChanged, OutOfRoom
 from etl_procs.reader import Reader
@@ -243,6 +244,32 @@ def test_declared_access_is_allowed_through_ctes_and_subqueries(shop: Shop) -> N
     shop.body = read
     shop.sell((1, "a"), (2, "b"))
     assert results == [[{"c": 2, "m": 3}]]
+
+
+def test_a_statement_is_looked_at_once_however_it_is_run(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = []
+    compile_ = Access.compile
+
+    def noting(self: Access, rights: Rights, sql: str, parameters: Parameters) -> None:
+        looked_at.append(sql)
+        compile_(self, rights, sql, parameters)
+
+    monkeypatch.setattr(Access, "compile", noting)
+    returning = "INSERT INTO shop_kept VALUES (?, ?) RETURNING id"
+    given = []
+
+    def body(tx: Transaction, batch: Batch) -> None:
+        rows = [(row["id"], row["item"]) for row in batch.rows()]
+        tx.executemany(returning, rows[:1])
+        given.append(tx.query(returning, rows[1]))
+
+    shop.body = body
+    shop.sell((1, "a"), (2, "b"))
+    shop.sell((3, "c"), (4, "d"))
+    assert looked_at == [returning]
+    assert given == [[{"id": 2}], [{"id": 4}]], "of which query it is known what it gives"
 
 
 def test_a_query_is_rows_or_an_arrow_table(shop: Shop) -> None:

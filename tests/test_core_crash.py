@@ -41,6 +41,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_the_workload_leaves_something_of_everything(calm: list[str]) -> None:
     filled = {line.split('"')[1] for line in calm if line.startswith("INSERT INTO")}
     wanted = {"ledger", "positions", "staged", "dead_letters", "calls", "tables", "topics"}
+    wanted |= {"published", "published_batches", "history"}
     assert {f"headrace_{name}" for name in wanted} <= filled
     assert {"sums", "recent", "by_key", "headrace_staged_recent"} <= filled
     assert "headrace_pending" not in filled

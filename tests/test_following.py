@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -186,18 +187,19 @@ def test_a_file_that_begins_like_the_one_it_replaces_does_not_take_its_numbers(
         if len(said) == 2:
             raise Sent
 
+    kept = Bookmarks(tmp_path / "kept", "topic", "id", "lane")
     collector = Collector(
         of,
         Replacing(folder / "log"),  # type: ignore[arg-type]
         Framing(of.wire, 1),
-        Bookmarks(tmp_path / "kept", "topic", "id", "lane"),
+        kept,
         status=Status(),
         follow=True,
         tell=tell,
         progress=lambda _: None,
         clock=HeldClock(),  # no second goes by in which bookmarks would be kept
     )
-    with pytest.raises(Sent, match=r"^$"):
+    with closing(kept), pytest.raises(Sent, match=r"^$"):
         collector.collect([str(folder)], "")
     assert "was replaced by another file" in said[0]
     assert "was written anew before the place where reading is to go on" in said[1]

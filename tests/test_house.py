@@ -243,4 +243,8 @@ def test_before_a_commit_and_in_ci_the_same_runs_as_by_hand() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     assert [hook["entry"] for hook in hooks] == ["make check"]
     commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line[:1] != "#"]
-    assert commands == ["set -eu", 'cd "$(dirname "$0")/.."', "make test"]
+    assert commands[:2] == ["set -eu", 'cd "$(dirname "$0")/.."']
+    assert commands[-1] == "make test"
+    browser, needed = commands[2:-1]
+    assert browser.startswith("command -v chromium >/dev/null || ")
+    assert needed.startswith("if command -v chromium >/dev/null; then export CHROMIUM_NEEDED=1; fi")

@@ -372,6 +372,22 @@ def test_a_file_that_grew_after_an_unended_line_is_refused(at: Place) -> None:
         collect(at.config, at.stream, [str(path)])
 
 
+@pytest.mark.parametrize("source", ["", "named"])
+def test_a_file_that_grew_twice_is_refused_after_an_unended_line(at: Place, source: str) -> None:
+    path = at.lines(1)
+    for more in (line(2) + "\n", line(3), ""):
+        collect(at.config, at.stream, [str(path)], source=source)
+        with path.open("a") as file:
+            file.write(more)
+    collect(at.config, at.stream, [str(path)], source=source)
+    with path.open("a") as file:
+        file.write("5\n" + line(4) + "\n")
+    with pytest.raises(HeadraceError, match="its last line was not ended"):
+        collect(at.config, at.stream, [str(path)], source=source)
+    sent = [raw for record in at.landed() for _, raw in record.tuples]
+    assert sorted(sent) == [line(n).encode() for n in range(1, 4)]
+
+
 def test_a_file_that_begins_otherwise_is_another_source(at: Place) -> None:
     path = at.lines(2)
     collect(at.config, at.stream, [str(path)])

@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 
 import psycopg
@@ -13,13 +14,14 @@ from flows import EXAMPLE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from meanwhile import repeating
-from shop import HERE, ask, island_over
+from shop import HERE, Answering, Whole, ask, island_over
 
 from api import cut, grammar
+from api.answer import Column
 from api.cut import Freshness
 from api.errors import LimitExceeded, NotReady
-from api.island import Answer, Column, Island
 from api.parse import parse
+from api.plans import Plan
 from etl_procs import loader, reader
 from etl_procs.reader import Reader, Snapshot
 from headrace.errors import NotRunning
@@ -41,17 +43,17 @@ def half_pushed(store: shop.Shop, connection: warehouse.Connection) -> None:
 
 
 def test_each_freshness_tells_its_rows_and_its_batch(
-    island: Island, store: shop.Shop, connection: warehouse.Connection
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     half_pushed(store, connection)
-    assert island.query("SELECT id, note FROM sales WHERE price > 0 ORDER BY id", STAGED) == Answer(
+    assert island.query("SELECT id, note FROM sales WHERE price > 0 ORDER BY id", STAGED) == Whole(
         columns=(Column("id", "bigint"), Column("note", "text")),
         rows=((1, "a"), (3, None), (5, "a")),
         as_of={"shop": 4},
         freshness=STAGED,
     )
     for freshness, rows, batch in [(DELTA, 3, 2), (MAIN, 2, 1)]:
-        assert island.query("SELECT count(*) FROM shop.sales", freshness) == Answer(
+        assert island.query("SELECT count(*) FROM shop.sales", freshness) == Whole(
             columns=(Column("count", "bigint"),),
             rows=((rows,),),
             as_of={"shop": batch},
@@ -59,7 +61,7 @@ def test_each_freshness_tells_its_rows_and_its_batch(
         )
 
 
-def test_a_query_of_no_table_is_as_of_nothing(island: Island) -> None:
+def test_a_query_of_no_table_is_as_of_nothing(island: Answering) -> None:
     assert island.query("SELECT 1 + 1 AS two", STAGED).as_of == {}
 
 
@@ -104,7 +106,7 @@ QUERIES = [
 
 
 def test_answers_are_those_of_postgresql_over_plain_tables(
-    island: Island, store: shop.Shop, connection: warehouse.Connection
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     half_pushed(store, connection)
     staged = {query: in_any_order(ask(island, query, STAGED)) for query in QUERIES}
@@ -146,7 +148,7 @@ def test_the_queries_of_the_documentation_work_and_use_every_function(
 
 
 def test_a_cte_hides_a_table_of_its_name_from_all_but_itself(
-    island: Island, store: shop.Shop, connection: warehouse.Connection
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     half_pushed(store, connection)
     hides = "WITH sales AS (SELECT 7 AS id) SELECT id FROM sales"
@@ -163,7 +165,7 @@ def test_a_cte_hides_a_table_of_its_name_from_all_but_itself(
 
 
 def test_values_at_their_limits_are_answered_as_they_were(
-    island: Island, store: shop.Shop, connection: warehouse.Connection
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     sales = [(-(2**63), 5e-324, "\\N"), (2**63 - 1, float("inf"), ""), (0, -0.0, None)]
     store.sell(*sales)
@@ -194,7 +196,7 @@ def test_what_is_staged_is_on_the_cores_disk_before_an_answer_tells_it(
 
 
 def test_while_pushes_and_merges_go_on_no_row_is_missing_or_doubled(
-    island: Island, store: shop.Shop, connection: warehouse.Connection
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     """Each batch sells and takes back: the sum is 0 at every cut, and counts never fall."""
     ids, some = itertools.count(), itertools.cycle([1, 4, 2, 3, 1])
@@ -222,6 +224,35 @@ def test_while_pushes_and_merges_go_on_no_row_is_missing_or_doubled(
             last[freshness] = (batch, count)
     assert last[STAGED][0] > 20
     assert last[MAIN][0] > 0
+
+
+def test_by_every_plan_a_query_sees_one_cut_while_pushes_and_merges_go_on(
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    """Batch b brings the ids 2b - 2 and 2b - 1: of all, each plan must make the same sums."""
+    ids, some = itertools.count(), itertools.cycle([2, 1, 3])
+
+    def sell_and_push() -> None:
+        for _ in range(3):
+            store.sell((next(ids), 1.0, "x"), (next(ids), -1.0, "y"))
+        store.push(connection, batches_max=next(some))
+        if next(some) > 2:
+            store.merge(connection)
+
+    taken = set()
+    alone = "SELECT count(*), sum(id), min(id), max(id), avg(id) FROM sales"
+    joined = f"{alone.replace('id)', 's.id)').replace('FROM sales', 'FROM sales s')} JOIN sales t "
+    joined += "ON s.id = t.id"
+    with repeating(sell_and_push):
+        for turn, plan in enumerate(itertools.islice(itertools.cycle(Plan), 120)):
+            found = island.query(joined if turn % 3 == 2 else alone, STAGED, plan=plan)
+            taken.add(island.plan)
+            count = 2 * found.as_of["shop"]
+            ((number, total, least, most, mean),) = found.rows
+            assert (number, total or 0) == (count, count * (count - 1) // 2)
+            assert count == 0 or (least, most) == (0, count - 1)
+            assert count == 0 or mean == Decimal(count - 1) / 2
+    assert {Plan.SHIP, Plan.SPLIT, Plan.GATHER} <= taken
 
 
 def test_a_push_between_the_two_snapshots_is_seen_once(
@@ -293,17 +324,37 @@ def test_any_split_between_staged_delta_and_main_gives_the_same_answers(
     assert staged == delta == main
 
 
-# Limits and failures
+# As fresh as is asked for
 
 
-def test_more_rows_than_allowed_are_refused_and_not_cut_off(
+def test_the_cheapest_place_that_lags_little_enough_answers(
     warehouse_url: str, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
-    store.sell(*[(number, 1.0, None) for number in range(11)])
-    island = island_over(warehouse_url, store.reader, rows_max=10)
-    assert len(ask(island, "SELECT id FROM sales LIMIT 10")) == 10
-    with pytest.raises(LimitExceeded, match="more than 10 rows"):
-        island.query("SELECT id FROM sales", STAGED)
+    island = island_over(warehouse_url, store.reader, clock=store.clock)
+    store.sell((1, 1.0, "a"))
+    store.push(connection)
+    store.merge(connection)
+    store.clock.advance(10)
+    store.sell((2, 1.0, "b"))
+    store.push(connection)
+    store.clock.advance(10)
+    store.sell((3, 1.0, "c"))
+    store.clock.advance(10)
+    count = "SELECT count(*) FROM sales"
+    for max_lag_s, freshness, batch in [
+        (21, MAIN, 1),  # it lacks batch 2, which is 20 seconds old
+        (19, DELTA, 2),
+        (11, DELTA, 2),
+        (9, STAGED, 3),
+    ]:
+        found = island.query(count, max_lag_s=max_lag_s)
+        assert (found.freshness, found.as_of) == (freshness, {"shop": batch})
+    store.push(connection)
+    store.merge(connection)
+    assert island.query(count, max_lag_s=0).freshness is MAIN
+
+
+# Limits and failures
 
 
 def test_a_query_that_takes_too_long_is_ended(
@@ -316,7 +367,7 @@ def test_a_query_that_takes_too_long_is_ended(
 
 
 def test_a_warehouse_fed_by_another_core_is_refused_when_staged_rows_are_asked_for(
-    island: Island, store: shop.Shop, connection: warehouse.Connection, tmp_path: Path
+    island: Answering, store: shop.Shop, connection: warehouse.Connection, tmp_path: Path
 ) -> None:
     other = shop.Shop(tmp_path / "other")
     other.sell((1, 1.0, None))
@@ -351,7 +402,7 @@ def test_a_warehouse_that_is_gone_is_away(store: shop.Shop) -> None:
 
 
 def test_what_a_query_left_behind_ends_with_it(
-    island: Island, store: shop.Shop, connection: warehouse.Connection
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     half_pushed(store, connection)
     ask(island, "SELECT count(*) FROM sales")

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import shop
 from psycopg import sql
-from shop import ask, island_over
+from shop import Answering, ask, island_over
 
 from api.cut import Freshness
 from api.errors import NotReady, QueryRefused
-from api.island import Island
 from api.parse import SQL_CHARS_MAX
 from etl_procs.dataflow import Dataflow
 from etl_procs.reader import Reader
+from headrace.errors import HeadraceError
 from migrations import warehouse
 
 MAIN, STAGED = Freshness.MAIN, Freshness.STAGED
@@ -120,13 +120,13 @@ REFUSED_BY_POSTGRESQL = [
 ]
 
 
-def test_what_postgresql_refuses_is_told(island: Island) -> None:
+def test_what_postgresql_refuses_is_told(island: Answering) -> None:
     for query, reason in REFUSED_BY_POSTGRESQL:
         with pytest.raises(QueryRefused, match=reason):
             island.query(query, STAGED)
 
 
-def test_a_refusal_tells_the_place(island: Island) -> None:
+def test_a_refusal_tells_the_place(island: Answering) -> None:
     with pytest.raises(QueryRefused) as caught:
         island.query("SELECT id,\n  pg_sleep(1) FROM sales", MAIN)
     assert (caught.value.line, caught.value.column) == (2, 3)
@@ -150,17 +150,31 @@ def test_a_table_of_two_dataflows_must_be_named_with_its_schema(
 
 
 def test_nothing_can_be_written_even_if_it_got_past_the_lists(
-    island: Island, monkeypatch: pytest.MonkeyPatch
+    island: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "api.island.render", lambda _: "SELECT pg_catalog.lo_from_bytea(0, 'x'::bytea)"
+        "api.resolve.render", lambda _: "SELECT pg_catalog.lo_from_bytea(0, 'x'::bytea)"
     )
     with pytest.raises(QueryRefused, match="read-only transaction"):
         island.query("SELECT 1", MAIN)
 
 
+def test_queries_run_as_a_role_that_can_only_read_the_tables(
+    island: Answering, connection: warehouse.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(island, "SELECT count(*) FROM sales")
+    assert island.query_of_session("SELECT current_user::text") == [("headrace_island",)]
+    for asked, what in [
+        ("SELECT pg_catalog.pg_read_file('/etc/passwd')", "permission denied for function"),
+        ("SELECT rolpassword FROM pg_catalog.pg_authid", "permission denied for table"),
+    ]:
+        monkeypatch.setattr("api.resolve.render", lambda _, asked=asked: asked)
+        with pytest.raises(HeadraceError, match=what):
+            island.query(f"SELECT '{what}'", MAIN)
+
+
 def test_settings_and_functions_of_the_warehouse_do_not_change_the_meaning(
-    island: Island, store: shop.Shop, connection: warehouse.Connection
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     store.sell((5, 1.0, None))
     connection.execute("CREATE FUNCTION public.round(bigint) RETURNS bigint RETURN 42")

@@ -67,7 +67,7 @@ def test_whole_jars_are_given_to_the_broker_and_to_spark(configuration: Config) 
 
 def test_jars_that_were_never_fetched_are_missing(configuration: Config) -> None:
     for ask in (jars.broker_classpath, jars.spark_jars):
-        with pytest.raises(Missing, match="jars are not in") as caught:
+        with pytest.raises(Missing, match=r"the jars of (broker|spark) are not in") as caught:
             ask(configuration)
         assert "`headrace jars`" in caught.value.hint
 

@@ -40,9 +40,13 @@ def test_a_warehouse_of_an_older_layout_is_refused_until_it_is_upgraded_and_then
             layout.prepare(connection, HERE, shop.flow)
         assert "headrace warehouse upgrade" in caught.value.hint
         assert layout.upgrade(connection, HERE, shop.flow) == [
-            "the ledger has version 3 now",
+            "the ledger has version 4 now",
             "shop.sales is shop_main.sales now; shop.sales becomes the view over it",
             "shop.refunds is shop_main.refunds now; shop.refunds becomes the view over it",
+            "shop_main.sales has the column _batch now",
+            "shop_main.sales has the column _partition now",
+            "shop_main.refunds has the column _batch now",
+            "shop_main.refunds has the column _partition now",
         ]
         assert layout.upgrade(connection, HERE, shop.flow) == []
         assert ledger.merged(connection, ["shop"]) == {("shop", 0): 1}
@@ -51,9 +55,44 @@ def test_a_warehouse_of_an_older_layout_is_refused_until_it_is_upgraded_and_then
         assert connection.execute(SALES).fetchall() == [(1,), (2,)]
 
 
+BEFORE_BATCHES = """\
+ALTER TABLE shop_main.sales DROP COLUMN _batch, DROP COLUMN _partition;
+ALTER TABLE shop_main.refunds DROP COLUMN _batch, DROP COLUMN _partition;
+UPDATE headrace.layout SET version = 3"""
+
+
+def test_a_main_without_batches_is_refused_until_it_is_upgraded_and_then_has_them(
+    store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell((1, -1.0, "a"))
+    store.push(connection)
+    store.merge(connection)
+    for statement in BEFORE_BATCHES.split(";"):
+        connection.execute(statement.encode())
+    with pytest.raises(Drift, match="of the warehouse default has version 3") as caught:
+        layout.prepare(connection, HERE, shop.flow)
+    assert "headrace warehouse upgrade" in caught.value.hint
+    before = ledger.read(connection, ["shop"])
+    assert layout.upgrade(connection, HERE, shop.flow) == [
+        "the ledger has version 4 now",
+        "shop_main.sales has the column _batch now",
+        "shop_main.sales has the column _partition now",
+        "shop_main.refunds has the column _batch now",
+        "shop_main.refunds has the column _partition now",
+    ]
+    assert layout.upgrade(connection, HERE, shop.flow) == []
+    assert ledger.read(connection, ["shop"]) == before
+    store.sell((2, 2.0, "b"))
+    store.push(connection)
+    store.merge(connection)
+    merged = "SELECT id, _batch, _partition FROM shop_main.sales ORDER BY id"
+    assert connection.execute(merged).fetchall() == [(1, None, None), (2, 2, 0)]
+    assert columns_of(connection, "shop") == ["id", "id", "price", "note"]
+
+
 def test_a_warehouse_of_a_newer_layout_is_refused(connection: warehouse.Connection) -> None:
     connection.execute("UPDATE headrace.layout SET version = 99")
-    with pytest.raises(Drift, match="version 99, and this Headrace works with 3") as caught:
+    with pytest.raises(Drift, match="version 99, and this Headrace works with 4") as caught:
         layout.prepare(connection, HERE, shop.flow)
     assert "newer Headrace" in caught.value.hint
 
@@ -100,7 +139,7 @@ def test_an_upgrade_that_cannot_be_is_told_and_changes_nothing(
     newer = grown("id INTEGER NOT NULL, a TEXT, b TEXT NOT NULL")
     with pytest.raises(WarehouseError, match="contains null values"):
         layout.upgrade(connection, HERE, newer)
-    assert columns_of(connection, "grown_main") == ["id"]
+    assert columns_of(connection, "grown_main") == ["id", "_batch", "_partition"]
 
 
 def test_live_comes_to_show_a_column_that_was_added_by_hand(
@@ -156,7 +195,8 @@ def test_a_table_whose_rows_a_crash_takes_is_drift(
 def test_a_partition_whose_rows_a_crash_takes_is_drift(connection: warehouse.Connection) -> None:
     for statement in (
         "DROP TABLE shop_main.refunds CASCADE",
-        "CREATE TABLE shop_main.refunds (id bigint NOT NULL) PARTITION BY HASH (id)",
+        "CREATE TABLE shop_main.refunds (id bigint NOT NULL, _batch bigint, _partition integer) "
+        "PARTITION BY HASH (id)",
         "CREATE UNLOGGED TABLE some_of_them PARTITION OF shop_main.refunds "
         "FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
     ):

@@ -14,7 +14,18 @@ from dimension import SHAPES, Dimension, busy, dataflow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from etl_procs import Dataflow, Transaction, Trial, by_count, changes, index, owned, stack, versions
+from etl_procs import (
+    Dataflow,
+    Transaction,
+    Trial,
+    by_count,
+    changes,
+    index,
+    owned,
+    records,
+    stack,
+    versions,
+)
 from etl_procs.batch import Batch
 from etl_procs.errors import AccessDenied, CoreError, DefinitionChanged
 from etl_procs.metrics import LookupFigures
@@ -239,7 +250,7 @@ def test_what_does_not_fit_at_all_is_answered_by_sql_and_said_once(
 def test_texts_are_held_once_where_they_are_few_and_become_many_without_harm(
     usual: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "FEW_TEXTS", 2)
+    monkeypatch.setattr(records, "FEW_TEXTS", 2)
     monkeypatch.setattr(stack, "RATIO", 1_000)  # what is put on top is merged at once
     usual.run([rows(0, 3_000)])
     usual.run([all_of(*range(3_000))])
@@ -252,6 +263,17 @@ def test_texts_are_held_once_where_they_are_few_and_become_many_without_harm(
     assert figures(usual).behind == 0
     assert figures(usual).builds == 1
     assert figures(usual).bytes - few > 4 * 3_000, "the place of each text, of 8 bytes and not of 4"
+
+
+def test_a_key_of_many_more_versions_than_others_is_found_as_they_are(tmp_path: Path) -> None:
+    made = Dimension(tmp_path, "number")
+    many = [[1_000 + n, 7, "x", 3 * n, "2020", 0.5, "u"] for n in range(1_000)]
+    made.run([rows(0, 7), rows(8, 400), ["insert", *many]])
+    asked = ["look", *([n % 20, "x", n, "2020"] for n in range(-2, 3_003))]
+    made.run([asked], [asked])
+    assert figures(made).hits > 0
+    assert not made.wrong, made.wrong
+    made.close()
 
 
 @pytest.mark.parametrize("moment", ["2020\0", "2020" * 20])

@@ -118,12 +118,21 @@ def test_rates_are_over_the_last_seconds_and_none_is_told_from_one_look(tmp_path
     clock.advance(2)
     metrics.commits += 10
     metrics.batches["till"] += 40
+    metrics.tuples["till.sold"] += 400
+    metrics.units["till.settle"].add([0.1] * 40)
     metrics.batches["shop"] += 4
-    assert rates() == {"over_s": 2.0, "commits": 5.0, "batches": {"till": 20.0, "shop": 2.0}}
+    assert rates() == {
+        "over_s": 2.0,
+        "commits": 5.0,
+        "batches": {"till": 20.0, "shop": 2.0},
+        "tuples": {"till.sold": 200.0},
+        "units": {"till.settle": 20.0},
+    }
     for _ in range(20):
         clock.advance(1)
         last = rates()
-    assert last == {"over_s": 10.0, "commits": 0.0, "batches": {"till": 0.0, "shop": 0.0}}
+    assert (last["over_s"], last["commits"]) == (10.0, 0.0)
+    assert not any({**last["batches"], **last["tuples"], **last["units"]}.values())
 
 
 def test_figures_are_living_only_if_recent_and_of_the_process_that_runs() -> None:
@@ -181,6 +190,7 @@ def test_prometheus_is_told_all_that_is_measured(made: Till, engine: Scribe) -> 
     assert found["batches_total", 'dataflow="till"'] == 3
     assert found["aborts_total", 'dataflow="till",procedure="settle"'] == 3
     assert found["dead_batches_total", 'dataflow="till",procedure="settle"'] == 1
+    assert found["tuples_total", 'dataflow="till",stream="sold"'] == 1 + 2 + 1
     assert found["dead_tuples_total", 'dataflow="till"'] == 1 + 2
     assert found["dead_letters", 'dataflow="till"'] == 1 + 2
     assert found["dead_letter_tuples", 'dataflow="till"'] == 1 + 2

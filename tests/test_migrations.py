@@ -197,8 +197,9 @@ def test_what_cannot_be_meant_is_refused(store: shop.Shop, warehouse_url: str) -
     with api_over(store, warehouse_url) as client:
         for asked, status, code in [
             ({"kind": "steal"}, 422, "Invalid"),
-            ({"kind": "pull", "warehouse": "nowhere"}, 400, "Refused"),
-            ({"kind": "pull", "dataflows": ["nothing"]}, 400, "Refused"),
+            ({"kind": "pull", "warehouse": "nowhere"}, 404, "NoSuchWarehouse"),
+            ({"kind": "rebuild", "dataflows": ["nothing"]}, 404, "NoSuchDataflow"),
+            ({"kind": "rebuild", "source": "nowhere"}, 404, "NoSuchWarehouse"),
             ({"kind": "pull", "source": "default"}, 400, "Refused"),
             ({"kind": "pull", "more": 1}, 422, "Invalid"),
         ]:
@@ -302,6 +303,8 @@ def test_warehouses_are_told_with_how_far_they_have_come(
     gone = Warehouse("gone", "postgresql://postgres@127.0.0.1:1/postgres")
     with api_over(store, warehouse_url, gone) as client:
         here, away = client.send("GET", "/v1/warehouses").document["warehouses"]
+        assert client.send("GET", "/v1/warehouses/default").document == here
+        assert_problem(client.send("GET", "/v1/warehouses/x"), 404, "NoSuchWarehouse")
     (told,) = here["dataflows"]
     assert here.keys() == WarehouseOut.model_fields.keys()
     assert told.keys() == FlowOut.model_fields.keys()

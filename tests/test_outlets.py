@@ -15,10 +15,9 @@ from book import Book, Entry
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from meanwhile import repeating
-from shop import HERE, ask, island_over
+from shop import HERE, Answering, ask, island_over
 
 from api.cut import Freshness
-from api.island import Island
 from etl_procs.dataflow import Dataflow
 from headrace.crash import Point
 from migrations import layout, warehouse
@@ -39,11 +38,11 @@ def ledger_book(connection: Connection, tmp_path: Path) -> Iterator[Book]:
 
 
 @pytest.fixture
-def island(warehouse_url: str, ledger_book: Book) -> Island:
+def island(warehouse_url: str, ledger_book: Book) -> Answering:
     return island_over(warehouse_url, ledger_book.reader, book.flow)
 
 
-def check(island: Island, made: Book) -> None:
+def check(island: Answering, made: Book) -> None:
     """Hold every answer against the batch that it is as of."""
     for freshness in Freshness:
         answer = island.query(book.CONTENTS, freshness)
@@ -52,7 +51,7 @@ def check(island: Island, made: Book) -> None:
 
 
 def test_of_the_operations_of_a_key_the_last_counts(
-    ledger_book: Book, connection: Connection, island: Island
+    ledger_book: Book, connection: Connection, island: Answering
 ) -> None:
     ledger_book.commit([Entry("a", 1, 1.0, "x"), Entry("b", 1, 2.0)], [Entry("a", 1, 3.0)])
     check(island, ledger_book)
@@ -68,7 +67,7 @@ def test_of_the_operations_of_a_key_the_last_counts(
 
 
 def test_a_batch_may_upsert_and_delete_the_same_key_in_any_order(
-    ledger_book: Book, connection: Connection, island: Island
+    ledger_book: Book, connection: Connection, island: Answering
 ) -> None:
     there, gone = Entry("a", 1, 1.0, "x"), Entry("a", 1, 1.0, gone=True)
     for batch in ([there, gone], [gone, there], [there, gone, there, gone], [gone, gone, there]):
@@ -79,7 +78,7 @@ def test_a_batch_may_upsert_and_delete_the_same_key_in_any_order(
 
 
 def test_an_upsert_replaces_the_whole_row_nulls_included(
-    ledger_book: Book, connection: Connection, island: Island
+    ledger_book: Book, connection: Connection, island: Answering
 ) -> None:
     query = "SELECT note, amount FROM book.balances"
     ledger_book.commit([Entry("a", 1, 1.0, "x")])
@@ -95,8 +94,30 @@ def test_an_upsert_replaces_the_whole_row_nulls_included(
     assert ask(island, query, MAIN) == [(None, 2.0)]
 
 
+def test_main_has_of_each_row_the_batch_that_brought_it_last(
+    ledger_book: Book, connection: Connection
+) -> None:
+    of_main = "SELECT account, day, _batch, _partition FROM book_main.balances ORDER BY 1, 2"
+    ledger_book.commit([Entry("a", 1, 1.0), Entry("b", 1, 2.0)], [Entry("a", 1, 3.0)])
+    ledger_book.push(connection)
+    ledger_book.merge(connection)
+    assert connection.execute(of_main).fetchall() == [("a", 1, 2, 0), ("b", 1, 1, 0)]
+    ledger_book.commit([Entry("b", 1, 2.0)], [Entry("a", 1, 3.0, gone=True)])
+    ledger_book.push(connection)
+    ledger_book.merge(connection)
+    assert connection.execute(of_main).fetchall() == [("b", 1, 3, 0)]
+    arrived = "SELECT account, _batch, _partition FROM book_main.history ORDER BY _batch, account"
+    assert connection.execute(arrived).fetchall() == [
+        ("a", 1, 0),
+        ("b", 1, 0),
+        ("a", 2, 0),
+        ("b", 3, 0),
+        ("a", 4, 0),
+    ]
+
+
 def test_what_is_deleted_and_was_never_there_does_no_harm(
-    ledger_book: Book, connection: Connection, island: Island
+    ledger_book: Book, connection: Connection, island: Answering
 ) -> None:
     ledger_book.commit([Entry("nobody", 1, 1.0, gone=True)])
     check(island, ledger_book)
@@ -105,7 +126,7 @@ def test_what_is_deleted_and_was_never_there_does_no_harm(
 
 
 def test_keys_are_the_same_when_postgresql_says_so(
-    ledger_book: Book, connection: Connection, island: Island
+    ledger_book: Book, connection: Connection, island: Answering
 ) -> None:
     texts = ["", "a", "A", "a ", "e\u0301", "\u00e9", "'\"\\\t%s", "\U0001f30a", "x" * 2_000]
     ledger_book.commit(
@@ -133,7 +154,7 @@ def test_a_row_that_is_replaced_keeps_what_refers_to_it(
 
 
 def test_staged_operations_take_part_in_a_whole_query(
-    ledger_book: Book, connection: Connection, island: Island
+    ledger_book: Book, connection: Connection, island: Answering
 ) -> None:
     ledger_book.commit([Entry(name, 1, 1.0, name) for name in "abcd"])
     ledger_book.push(connection)
@@ -148,7 +169,7 @@ def test_staged_operations_take_part_in_a_whole_query(
 
 @pytest.mark.parametrize("point", [p for p in Point if p.value.startswith("push.")])
 def test_a_push_killed_at_any_point_is_completed_by_the_next(
-    ledger_book: Book, connection: Connection, warehouse_url: str, island: Island, point: Point
+    ledger_book: Book, connection: Connection, warehouse_url: str, island: Answering, point: Point
 ) -> None:
     ledger_book.commit([Entry("a", 1, 1.0), Entry("b", 1, 2.0)])
     ledger_book.push(connection)
@@ -166,7 +187,7 @@ def test_a_push_killed_at_any_point_is_completed_by_the_next(
 
 
 def test_while_pushes_and_merges_go_on_each_key_is_seen_once_at_one_batch(
-    ledger_book: Book, connection: Connection, island: Island
+    ledger_book: Book, connection: Connection, island: Answering
 ) -> None:
     """Accounts pay each other, and are closed: their sum is 0 at every cut, and one is a clock."""
     rng, some = random.Random(7), itertools.cycle([1, 4, 2, 3, 1])  # noqa: S311 - no secret
@@ -288,7 +309,8 @@ def test_a_table_without_the_key_or_with_another_is_refused(
 ) -> None:
     connection.execute("CREATE SCHEMA keyed_main")
     connection.execute(
-        "CREATE TABLE keyed_main.things (b text NOT NULL, a bigint NOT NULL, c double precision)"
+        "CREATE TABLE keyed_main.things (b text NOT NULL, a bigint NOT NULL, c double precision, "
+        "_batch bigint, _partition integer)"
     )
     if there:
         connection.execute(f"ALTER TABLE keyed_main.things ADD {there}".encode())

@@ -20,12 +20,12 @@ import bank
 import pytest
 from bank import PARTITIONS, arrived, flow, names_of
 from flows import offsets
-from shop import HERE
+from shop import HERE, Answering
 from waiting import until
 
 from api.catalogue import Catalogue
 from api.cut import Freshness
-from api.island import Island
+from api.island import Setting
 from etl_procs import (
     Dataflow,
     Transaction,
@@ -42,6 +42,7 @@ from etl_procs.core import core_path, core_paths
 from etl_procs.door import Door
 from etl_procs.errors import DefinitionChanged
 from etl_procs.flow import Committed
+from etl_procs.letter import Sought
 from etl_procs.messages import Agreed, Open, Start, Stop, Take, Topic
 from etl_procs.origin import Origin
 from etl_procs.partitions import Partitions, seen_by_all
@@ -168,7 +169,7 @@ def test_dead_letters_of_all_are_numbered_apart_and_found_by_number(running: Run
         assert found.find(numbers[2]).fields == f'["{RIGHT}", 0]'
         (nothing,) = [t for t in found.tallies() if t.reason != "not JSON"]
         assert (nothing.letters, nothing.tuples) == (2, 2)
-        assert sorted(found.chosen("bank", "")) == numbers
+        assert sorted(found.chosen(Sought("bank"))) == numbers
     with letters.changing(paths, config.Core(), CrashPoints()) as changed:
         assert changed.drop([numbers[0], numbers[2]]) == [numbers[0], numbers[2]]
     assert [number for number, _ in dead()] == [numbers[1]]
@@ -518,8 +519,8 @@ def test_a_warehouse_has_each_partitions_rows_and_ledger_and_a_query_one_cut_of_
     running: Running, warehouse_url: str
 ) -> None:
     names = [*names_of(0, 5), *names_of(1, 5)]
-    here, known = Warehouse(DEFAULT, warehouse_url), Catalogue({"bank": flow})
-    island = Island([here], core_paths(running.home), known, timeout_ms=10_000, rows_max=1_000)
+    here, known = Warehouse(DEFAULT, warehouse_url), Catalogue.of({"bank": flow})
+    island = Answering(Setting((here,), tuple(core_paths(running.home)), known))
 
     def answer(freshness: Freshness) -> tuple[dict[Any, Any], dict[str, int]]:
         found = island.query("SELECT account, cents FROM statements", freshness)

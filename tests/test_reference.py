@@ -9,14 +9,16 @@ import json
 import logging
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from flows import offsets
+from flows import in_chunks, offsets
 from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -38,6 +40,7 @@ from etl_procs.dead_letters import DeadLetters
 from etl_procs.errors import BadCall, ProcedureFailed, Superseded
 from etl_procs.letter import DeadLetter
 from etl_procs.origin import Origin
+from etl_procs.publisher import Publisher
 from etl_procs.reader import Reader
 from etl_procs.store import Store, Write
 from headrace import arrow
@@ -96,6 +99,7 @@ class CoreAndModel(RuleBasedStateMachine):
         )
         self.clock, self.kill = PacedClock(), Kill()
         self.forgotten = 0
+        self.published: dict[str, int] = {}
         self.core = self._opened()
         self.caller = Caller(self.path, {FLOW: self.flow}, self.settings, self.kill)
         self.store = Store(self.path, self.settings, self.kill)
@@ -253,6 +257,18 @@ class CoreAndModel(RuleBasedStateMachine):
         del self.model.state.letters[index]
         self._compare()
 
+    @rule(data=st.data(), wanted=st.booleans())
+    def publish(self, data: st.DataObject, wanted: bool) -> None:
+        stream = data.draw(st.sampled_from(sorted(self.flow.streams)))
+        publisher = Publisher([self.path], self.settings, self.kill)
+        if wanted:
+            publisher.publish(self.flow.streams[stream], 1)
+            self.published.setdefault(stream, self.model.last)
+        else:
+            publisher.unpublish(self.flow.streams[stream], 1)
+            self.published.pop(stream, None)
+        self._compare()
+
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
         self.forgotten = data.draw(
@@ -311,7 +327,7 @@ class CoreAndModel(RuleBasedStateMachine):
             }
             for record in records
         ]
-        self.core.feed(Arrived(declared, pa.Table.from_pylist(rows, schema)))
+        self.core.feed(Arrived(declared, in_chunks(pa.Table.from_pylist(rows, schema))))
 
     def _compare(self) -> None:
         """Compare all that can be seen."""
@@ -337,6 +353,16 @@ class CoreAndModel(RuleBasedStateMachine):
                 rows = [tuple(row.values()) for table in tables for row in table.to_pylist()]
                 wanted = [row for row in state.staged[name] if (row[0] or 0) > self.forgotten]
                 assert rows == wanted, name
+            for name, declared in self.flow.streams.items():
+                assert snapshot.kept_after(declared) == self.published.get(name), name
+                kept = {
+                    batch: list(values)
+                    for _, table in snapshot.kept(declared, after=0)
+                    for batch, values in _by_batch(table)
+                }
+                ever = model.held.get(name, {}) if name in self.published else {}
+                after = self.published.get(name, 0)
+                assert kept == {b: held for b, held in ever.items() if b > after}, name
         assert [_letter(letter) for letter in self._letters()] == state.letters
         given = {key: items for key, items in state.streams.items() if items}
         assert {key: items for key, items in self._pending().items() if items} == given
@@ -379,6 +405,11 @@ def _items(data: bytes) -> list[Item]:
         assert row["_value"] == (place and _bytes(*place))
         items.append(Item(Values(row["k"], row["v"], row["t"]), place))
     return items
+
+
+def _by_batch(table: pa.Table) -> Iterator[tuple[int, list[Values]]]:
+    for batch, rows in groupby(table.to_pylist(), lambda row: row["_batch"]):
+        yield batch, [Values(row["k"], row["v"], row["t"]) for row in rows]
 
 
 def _letter(letter: DeadLetter) -> Letter:

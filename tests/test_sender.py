@@ -16,7 +16,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from etl_procs.wire import Avro, Json, Route, Wire
 from headrace.errors import HeadraceError
 from ingest import topics
-from ingest.client import Producer
+from ingest.client import ASK_AGAIN_MS, Producer
 from ingest.framing import HOLES_MAX, Framing, Record
 from ingest.runs import Run
 from ingest.security import client_options
@@ -199,6 +199,12 @@ def test_after_a_failure_a_new_producer_begins_with_what_was_not_acknowledged(
     for found in at.landed():
         first += [n for n, _ in found.tuples if n is not None and n > max(first, default=0)]
     assert first == list(range(1, 401))
+
+
+def test_a_producer_may_ask_for_its_topic_as_soon_as_it_is_connected(kafka: Alone) -> None:
+    producer = Producer({"bootstrap_servers": kafka.address})
+    assert producer._metadata.refresh_backoff() == ASK_AGAIN_MS
+    producer.give_up()
 
 
 def test_a_partition_that_is_added_changes_no_route(kafka: Alone, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from cutting import CORRECTED, Bench, Cut, Log, feed, for_any, log_of, moved, ways
 from flows import arrived, offsets
@@ -339,8 +340,9 @@ def test_numbers_are_committed_with_their_tuples_and_read_by_the_next_engine(
     def give(numbers: Iterable[int], first: int) -> None:
         part = arrived(stream, [(n,) for n in numbers], first=first)
         at = part.tuples.schema.get_field_index("_source")
-        rows = len(part.tuples)
-        table = part.tuples.set_column(at, part.tuples.schema.field(at), [["file"] * rows])
+        field = part.tuples.schema.field(at)
+        sources = pa.array(["file"] * len(part.tuples), field.type)
+        table = part.tuples.set_column(at, field, sources)
         table = table.set_column(at + 1, table.schema.field(at + 1), [list(numbers)])
         trial.give(type(part)(stream, table))
 

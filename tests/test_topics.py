@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 from alone import Alone
-from kafka import KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from etl_procs import Dataflow, by_count
@@ -45,6 +45,51 @@ def test_a_topic_has_the_partitions_and_the_retention_that_are_declared(broker: 
 def test_without_a_declaration_it_has_those_of_the_configuration(broker: Broker) -> None:
     assert len(topics.ensure(broker, stream("plain")).partitions) == 3
     assert retention_ms(broker, "topics.plain") == "604800000"
+
+
+def test_many_topics_are_made_by_one_request_as_each_is_declared(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    requests: list[int] = []
+    create = KafkaAdminClient.create_topics
+
+    def counted(self: KafkaAdminClient, new: list[object], **more: object) -> object:
+        requests.append(len(new))
+        return create(self, new, **more)
+
+    monkeypatch.setattr(KafkaAdminClient, "create_topics", counted)
+    topics.ensure(broker, stream("many_2", partitions=2))
+    declared = [stream(f"many_{n}", partitions=n, retention_h=n) for n in (1, 2, 3)]
+    for _ in range(2):
+        ensured = topics.ensure_all(broker, declared)
+        assert [(t.name, len(t.partitions)) for t in ensured] == [
+            ("topics.many_1", 1),
+            ("topics.many_2", 2),
+            ("topics.many_3", 3),
+        ]
+    assert len({topic.id for topic in ensured}) == 3
+    assert requests == [1, 2]
+    assert retention_ms(broker, "topics.many_3") == "10800000"
+    assert "topics.many_2 keeps records for 168 h, and 2 h are declared" in caplog.text
+
+
+def test_a_topic_that_the_broker_does_not_make_is_named_and_the_others_are_made(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "_retention_ms", lambda _: -7)
+    declared = [stream("good", partitions=1), stream("bad", retention_h=1), stream("fine")]
+    with pytest.raises(NotRunning, match=r"topic topics\.bad is not created: .*retention\.ms"):
+        topics.ensure_all(broker, declared)
+    there = [len(topics.held(broker, each.topic)) for each in declared]
+    assert there == [1, 0, 3]
+
+
+def test_a_topic_that_another_engine_makes_meanwhile_is_taken_as_it_is(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = topics.ensure(broker, stream("meanwhile", partitions=2))
+    monkeypatch.setattr(KafkaAdminClient, "list_topics", lambda _: [])
+    assert topics.ensure_all(broker, [stream("meanwhile"), stream("own")])[0] == first
 
 
 def test_a_topic_that_is_there_is_left_alone_and_what_differs_is_said(

@@ -69,7 +69,7 @@ def test_a_verdict_tells_what_was_found_and_what_is_wanted(warehouse: Connection
         found = audit.run(warehouse, ["DimBroker row count", "FactHoldings row count"])
     assert [verdict.wrong for verdict in found] == [
         "0 where = 1 is wanted",
-        "batch 2: 1 where = nothing is wanted",
+        "batch 2: 1, and the files do not say what is wanted",
     ]
 
 

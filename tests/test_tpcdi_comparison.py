@@ -122,7 +122,7 @@ def test_a_fact_that_refers_to_another_version_is_found(
     assert {key for key in was if was[key] != is_[key]} <= {
         *("sk_securityid", "sk_securityid_effectivedate")
     }
-    assert "dimtrade: 1 rows missing, 1 unexpected\n  - {'tradeid': 1," in str(found)
+    assert "dimtrade: 1 rows missing, 1 unexpected\n  - tradeid=1, " in str(found)
 
 
 def test_two_warehouses_with_other_surrogate_keys_and_another_order_are_the_same_bytes(

@@ -194,3 +194,32 @@ def test_what_comes_between_two_phases_waits_for_the_next(tmp_path: Path) -> Non
 
 def test_every_table_in_which_rows_wait_is_counted() -> None:
     assert [table.name for table in remains.TABLES if not table.parks] == []
+
+
+def test_of_a_prospect_that_a_file_has_several_times_the_last_counts_and_each_change_is_counted(
+    tmp_path: Path,
+) -> None:
+    made = files()
+    for agency in ("P1", "P2", "P3"):
+        made.prospect(1, agency)
+    made.prospect(2, "P1")
+    made.prospect(2, "P1", age=41)
+    made.prospect(2, "P2", age=41)
+    made.prospect(2, "P2")
+    made.prospect(2, "P3")
+    made.prospect(2, "P4", age=41)
+    made.prospect(2, "P4", age=42)
+    folder = made.write(tmp_path)
+    with Trial(flow) as trial:
+        phased.load(trial, folder, 2)
+        names = ("agencyid", "age", "sk_recorddateid", "sk_updatedateid", "batchid")
+        first, second = 20170707, 20170708
+        found = phased.latest(trial, "prospect")
+        assert sorted(tuple(row[name] for name in names) for row in found) == [
+            ("P1", 41, second, second, 2),
+            ("P2", 40, second, second, 2),
+            ("P3", 40, second, first, 1),
+            ("P4", 42, second, second, 2),
+        ]
+        counted = trial.query("SELECT source, new, other FROM prospect_counts WHERE batch = 2")
+        assert list(counted) == [{"source": 7, "new": 1, "other": 4}]

@@ -19,7 +19,7 @@ from tpcdi_files import Directory
 from headrace import cli
 from headrace.errors import ConfigError, Exit, HeadraceError, Missing, Refused
 from tpcdi.generate import State, directory, generate, history, increment, market
-from tpcdi.generate.columns import Table, Writer
+from tpcdi.generate.columns import Table
 from tpcdi.generate.files import Batch
 
 TINY = 0.01
@@ -234,7 +234,7 @@ def test_two_runs_at_once_do_not_write_one_directory(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_too_small_is_said_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(Missing, match="it takes about 1100000") as caught:
+    with pytest.raises(Missing, match=r"it takes about 1,100,000,000 MB") as caught:
         generate(tmp_path / "a", 1e7, 3)
     assert "smaller scale" in caught.value.hint
     assert not list(tmp_path.iterdir())
@@ -267,12 +267,12 @@ def test_facts_are_made_in_pieces_that_do_not_grow_with_the_scale(
 ) -> None:
     pieces: Counter[int] = Counter()
 
-    def write(writer: Writer, table: Table) -> None:
+    def write(batch: Batch, name: str, table: Table, delimiter: str = "|") -> None:
         pieces[table.num_rows] += 1
-        whole(writer, table)
+        whole(batch, name, table, delimiter)
 
-    whole = Writer.write
-    monkeypatch.setattr(Writer, "write", write)
+    whole = Batch.table
+    monkeypatch.setattr(Batch, "table", write)
     monkeypatch.setattr(history, "TRADES_AT_ONCE", 200)
     monkeypatch.setattr(market, "ROWS_AT_ONCE", 600)
     generate(tmp_path / "a", 0.1, 3)

@@ -128,6 +128,23 @@ def test_all_phases_are_loaded_and_reported_once(parts: Parts, folder: Path) -> 
     assert reports(parts.trial) == kinds
 
 
+def test_a_report_is_in_the_warehouse_before_its_phase_ends_and_the_first_is_not_waited_for(
+    parts: Parts, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(parts, "taken", lambda of: waits.append((of.name, list(parts.posted))))
+    monkeypatch.setattr(parts, "arrived", lambda: waits.append(("arrived", list(parts.posted))))
+    load(parts, folder)
+    assert "phase 1: BatchDate" in waits[0][1], "Spark is slow when it begins"
+    for batch in (1, 2, 3):
+        between = {
+            name
+            for name, posted in waits
+            if f"phase {batch}: PCR" in posted and f"phase {batch}: Phase" not in posted
+        }
+        assert between >= {"observed", "arrived"}
+
+
 def test_what_is_missing_is_warned_of_and_all_else_is_loaded(parts: Parts, folder: Path) -> None:
     missing = ["Trade.txt", "CashTransaction.txt", "DailyMarket.txt"]
     for name in missing:

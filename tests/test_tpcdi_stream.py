@@ -309,15 +309,6 @@ def test_a_stream_goes_on_only_with_the_directory_with_which_it_began(
         Days(other, tmp_path / "kept", core.ended())
 
 
-def test_two_streams_do_not_run_in_one_data_folder(tmp_path: Path) -> None:
-    with (
-        tpcdi_stream._only(tmp_path),
-        pytest.raises(Refused, match="another"),
-        tpcdi_stream._only(tmp_path),
-    ):
-        pass
-
-
 def test_who_presses_ctrl_c_is_told_what_was_sent_and_how_it_goes_on(
     core: FakeCore,
     tiny: Path,

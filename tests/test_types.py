@@ -12,11 +12,10 @@ import typed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from library import database, drop, new_database
-from shop import HERE, Warehoused, ask, island_over
+from shop import HERE, Answering, Warehoused, ask, island_over
 
 from api.cut import Freshness
-from api.island import Island
-from api.values import rows_to_json
+from api.values import to_json
 from etl_procs import Batch, Dataflow, Transaction, Trial, by_punctuation
 from etl_procs.batch import table_of
 from headrace.crash import CrashPoints
@@ -92,7 +91,7 @@ def by_key(rows: Iterable[Row]) -> list[Row]:
 
 
 @contextmanager
-def opened(home: Path, url: str) -> Iterator[tuple[Warehoused, Connection, Island]]:
+def opened(home: Path, url: str) -> Iterator[tuple[Warehoused, Connection, Answering]]:
     """A core, and a warehouse that has its tables."""
     GIVEN.clear()
     store = Warehoused(home, flow)
@@ -103,7 +102,7 @@ def opened(home: Path, url: str) -> Iterator[tuple[Warehoused, Connection, Islan
     store.close()
 
 
-def held(island: Island, outlet: str, freshness: Freshness) -> list[str]:
+def held(island: Answering, outlet: str, freshness: Freshness) -> list[str]:
     """Give what an outlet shows, with every type, sign and scale of a value."""
     rows = ask(island, f"SELECT is_sale, day, at, price, wide FROM {outlet}", freshness)
     return sorted(map(repr, rows))
@@ -119,7 +118,7 @@ def test_values_at_their_limits_are_the_same_wherever_a_row_is(
         assert [column.type for column in answer.columns] == [
             *("bigint", "boolean", "date", "timestamp without time zone", "numeric", "numeric")
         ]
-        assert rows_to_json(answer.rows) == [
+        assert [list(map(to_json, row)) for row in answer.rows] == [
             [0, True, "2026-05-06", "2026-05-06T12:00:00", "0.00", "0.0000000000"],
             [1, False, "0001-01-01", "0001-01-01T00:00:00", "999999.99", str(MOST)],
         ]

@@ -290,3 +290,26 @@ def test_a_warehouse_that_is_restored_to_older_than_what_is_kept_is_refused_ever
     library.rebuild_in(first, second)
     library.write()
     library.check_all()
+
+
+def test_a_copied_table_has_of_each_row_the_batch_that_the_other_one_has(library: Library) -> None:
+    first, second = library.places
+    library.write(9)
+    library.push_to(second)
+    library.merge_in(second)
+    library.write(3)
+    library.push_to(second)  # so that some of it is in delta there
+    library.rebuild_in(first, second)
+    library.merge_in(second)
+    brought = []
+    for place in (first, second):
+        with connected(place) as connection:
+            brought += [connection.execute(f"{BROUGHT} ORDER BY 1, 2, 3".encode()).fetchall()]
+    assert brought[0] == brought[1]
+    assert {batch for _, _, batch in brought[0]} > {10, 12}
+    assert all(batch is not None for *_, batch in brought[0])
+
+
+BROUGHT = """\
+SELECT account, day, _batch FROM book_main.balances
+UNION ALL SELECT account, gone, _batch FROM book_main.history"""

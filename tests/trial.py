@@ -165,15 +165,19 @@ class Trial:
     def state(self) -> dict[str, Any]:
         """Give all that can be seen, apart from who holds the core and how batches were grouped."""
         schema = self.query("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        leave = {"headrace_core", "headrace_staged"}
+        leave = {"headrace_core", "headrace_staged", "headrace_history", "headrace_epochs"}
         found: dict[str, Any] = {
             name: sorted(map(repr, self.query(f'SELECT * FROM "{name}"')))
             for (name,) in schema
             if name not in leave and not name.startswith("sqlite_")
         }
+        found["epochs"] = self.query("SELECT dataflow, rule, epoch FROM headrace_epochs")
         for flow in self.flows:
             for outlet in flow.outlets.values():
                 found[f"{flow.name} > {outlet.name}"] = self.staged(outlet)
+            with self.reader.snapshot() as core:
+                batches = range(1, core.batch(flow.name) + 1)
+                found[f"{flow.name} < log"] = [core.origins(flow.name, b) for b in batches]
         return found
 
     def pragma(self, text: str) -> Any:

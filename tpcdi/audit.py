@@ -42,16 +42,26 @@ def run(connection: Connection, names: Iterable[str] = NAMES) -> list[Verdict]:
         return [_verdict(connection, name) for name in names]
 
 
+def last_batch(connection: Connection) -> int | None:
+    """Tell the last batch of which there is anything; None before any load.
+
+    It is that of a message: every batch has some, and 0 is what comes before the first.
+    """
+    with snapshot(connection):
+        row = connection.execute("SELECT max(batchid) FROM dimessages").fetchone()
+    return None if row is None or row[0] is None else int(str(row[0]))
+
+
 def _verdict(connection: Connection, name: str) -> Verdict:
     rows = connection.execute(SQL(PRELUDE) + CHECKS[name]).fetchall()
     wrong = [
-        f"{'' if batch is None else f'batch {batch}: '}{_told(found)} where {relation} "
-        f"{_told(wanted)} is wanted"
+        f"{'' if batch is None else f'batch {batch}: '}{'nothing' if found is None else found}"
+        + (
+            ", and the files do not say what is wanted"
+            if wanted is None
+            else f" where {relation} {wanted} is wanted"
+        )
         for batch, found, relation, wanted in rows
         if found is None or wanted is None or not RELATIONS[relation](found, wanted)
     ]
     return Verdict(name, "; ".join(wrong) if rows else "there is nothing to check")
-
-
-def _told(value: object) -> str:
-    return "nothing" if value is None else str(value)

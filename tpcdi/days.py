@@ -78,7 +78,9 @@ class Days:
         if last != self._state.batch:
             raise Refused(
                 f"batch {last} is the last that was loaded, and the stream would go on after "
-                f"{self._state.batch}",
+                f"{self._state.batch}"
+                if last
+                else f"no batch was loaded whole, and the stream goes on after {self._state.batch}",
                 hint=f"Load the directory first: `headrace tpcdi load {directory}`."
                 if last < self._state.batch
                 else "Begin with another data folder, or `headrace reset` this one.",

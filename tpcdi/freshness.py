@@ -65,7 +65,7 @@ class Figures(NamedTuple):
 
     def __str__(self) -> str:
         if not self.rows:
-            return "nothing could be read yet"
+            return "freshness was not measured yet"
         return (
             f"readable after {self.p50:,} ms (p50), {self.p99:,} ms (p99), {self.worst:,} ms at "
             "worst"

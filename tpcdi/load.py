@@ -67,6 +67,8 @@ class Load:
     parts: Parts
     clock: Clock
     tell: Callable[[str], None]
+    begins: Callable[[int], None] = lambda _: None
+    """Is told of each phase before anything of it is sent."""
 
     def run(self) -> list[Loaded]:
         """Load all phases that are not over."""
@@ -74,7 +76,7 @@ class Load:
         batches = self._left(ended)
         with self.parts.warehouse() as warehouse:
             if not ended:
-                self._report(warehouse, 0)
+                self._report(warehouse, 0)  # the first phase's end waits for it, too
             done = [self._phase(warehouse, batch) for batch in batches]
             if done:
                 self.observe(done[-1].batch, "Visibility_1", seen.visible(warehouse))
@@ -95,6 +97,7 @@ class Load:
 
     def _phase(self, warehouse: Connection, batch: int) -> Loaded:
         began, day = self.clock.monotonic(), self._day(batch)
+        self.begins(batch)
         with Watch(self, batch):
             self._mark(batch, BEGINS, day)
             files = self._answers(batch)
@@ -106,6 +109,7 @@ class Load:
             self.parts.taken(answers)
             self.parts.arrived()
             self._report(warehouse, batch)
+            self._until_noted()
             self._mark(batch, ENDS)
             self.parts.taken(marks)
             self.parts.arrived()
@@ -143,7 +147,6 @@ class Load:
         self._note(batch, "Validation", seen.valid(warehouse), once=True)
         complete = seen.Seen(seen.now(), None, "Phase complete record", None)
         self._note(batch, "PCR", [complete], once=True)
-        self._until_noted()
 
     def observe(self, batch: int, kind: str, counted: Sequence[seen.Seen]) -> None:
         """Write down what was seen; return when the warehouse has it."""

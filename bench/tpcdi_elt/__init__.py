@@ -67,7 +67,6 @@ DEPENDS: Mapping[str, tuple[str, ...]] = {
 STATEMENTS = Path(__file__).parent
 FILES = {"prospect_table": "prospect"}
 COPY = sql.SQL("COPY {table} FROM STDIN (FORMAT text, DELIMITER {delimiter}, NULL {null})")
-NO_DELIMITER = "\x01"
 ABSENT = "\\N"
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 

@@ -26,6 +26,8 @@ NOT_AGAIN = frozenset(
         "Drift",
         "Gap",
         "LedgerMismatch",
+        "NoSuchDataflow",
+        "NoSuchWarehouse",
         "NotAlike",
         "Refused",
         "WarehouseError",

@@ -17,6 +17,8 @@ from headrace import config, keys
 from headrace.cli import (
     airflow,
     api,
+    api_keys,
+    calibrate,
     call,
     core_query,
     dead_letters,
@@ -28,8 +30,11 @@ from headrace.cli import (
     reset,
     settings,
     stack,
+    subscribe,
     tpcdi,
+    trace,
     warehouse,
+    watch,
 )
 from headrace.cli.command import Command, Context
 from headrace.errors import ConfigError, Exit, HeadraceError
@@ -51,6 +56,7 @@ configuration:
 exit codes:
   0 done   1 failed   2 configuration or definition   3 not running
   4 something is missing on this machine   5 refused   70 a bug in Headrace   130 interrupted
+  141 whoever read what it says has gone, and it ended there
 """
 
 
@@ -61,6 +67,9 @@ def commands() -> list[Command]:
         *reset.COMMANDS,
         *produce.COMMANDS,
         *query.COMMANDS,
+        *subscribe.COMMANDS,
+        *trace.COMMANDS,
+        *watch.COMMANDS,
         *core_query.COMMANDS,
         *call.COMMANDS,
         *dead_letters.COMMANDS,
@@ -68,6 +77,8 @@ def commands() -> list[Command]:
         *warehouse.COMMANDS,
         *engine.COMMANDS,
         *api.COMMANDS,
+        *api_keys.COMMANDS,
+        *calibrate.COMMANDS,
         *airflow.COMMANDS,
         *settings.COMMANDS,
         *jars.COMMANDS,
@@ -162,8 +173,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("headrace: interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
-        return Exit.OK
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())  # for the flush at the end
+        return Exit.UNHEARD
     except Exception as error:  # noqa: BLE001 - the last place that can say something
         what = HeadraceError(
             f"this is a bug in Headrace: {type(error).__name__}: {error}",

@@ -32,20 +32,33 @@ def run_api(context: Context) -> int:
             "parts together.",
         )
     key = key_of(config)
-    Home(config.home).create()
+    home = Home(config.home)
+    home.create()
     # Here, because every other command would pay for importing FastAPI and sqlglot.
     import uvicorn
 
+    from api import costs
     from api.app import create
     from api.calls import Calls
     from api.catalogue import Catalogue
-    from api.island import Island
+    from api.continuous import Continuous
+    from api.front import front
+    from api.guard import HEADERS_BYTES_READ
+    from api.island import Setting
+    from api.keyring import Keyring
     from api.metrics import Figures
     from api.migrations import Moved
+    from api.past import Finder
+    from api.queries import Queries
+    from api.registered import Registered
+    from api.resources import Resources
     from api.streams import Streams
+    from api.subscriptions import Subscriptions
+    from api.trace import Tracer
     from etl_procs import loader
     from etl_procs.callers import Callers
     from etl_procs.core import core_path
+    from etl_procs.publisher import Publisher
     from headrace.cli import figures
     from ingest.posting import Posting
     from migrations import asking
@@ -65,35 +78,42 @@ def run_api(context: Context) -> int:
     living = partial(figures.living, config.home, len(cores))
     pushers = partial(figures.pushing, config.home)
     places = warehouses(config)
-    island = Island(
-        warehouses=places,
-        cores=cores,
-        catalogue=Catalogue(dataflows),
-        timeout_ms=config.api.query_timeout_ms,
-        rows_max=config.api.query_rows_max,
-    )
-    posting = Posting(partial(addresses.broker, config))
+    rates = costs.load(home.rates)
     clock = SystemClock()
-    registry = Registry(Home(config.home).migrations, clock)
+    setting = Setting(places, tuple(cores), Catalogue.of(dataflows), rates)
+    queries = Queries(setting, config.api, home.pages, clock)
+    broker = partial(addresses.broker, config)
+    posting = Posting(broker)
+    registry = Registry(home.migrations, clock)
     jobs = Jobs(registry, Place(config, dataflows, places, cores, clock, crash))
     moved = Moved(jobs, registry, Places(places, dataflows, cores, pushers))
+    subscriptions = Subscriptions(dataflows, cores, Publisher(cores, config.core, crash))
+    registered = Registered(home.continuous, clock, crash)
+    keyring = Keyring(home.keyring, clock)
+    continuous = Continuous(setting, config.api, registered, keyring, calls)
     listener = _listen(config)
     server = uvicorn.Server(
         uvicorn.Config(
             create(
-                island,
+                queries,
                 calls,
                 Figures(cores, living, pushers),
-                key,
+                front(config.api, key, home.keyring, clock),
                 Streams(dataflows, posting),
                 moved,
+                subscriptions,
+                Resources(dataflows, places, cores, living, config.core, crash),
+                Tracer(Finder(setting, dataflows, config.api.query_timeout_ms), broker),
+                continuous,
             ),
             log_config=None,
             access_log=False,
             server_header=False,
+            h11_max_incomplete_event_size=HEADERS_BYTES_READ,
             timeout_graceful_shutdown=SHUTDOWN_S_MAX,
         )
     )
+    subscriptions.is_ending = continuous.is_ending = lambda: server.should_exit
     # uvicorn raises the signal again when it has shut down: being told to stop is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.OK))
     jobs.resume()
@@ -102,6 +122,7 @@ def run_api(context: Context) -> int:
         server.run(sockets=[listener])
     finally:
         jobs.close()
+        queries.close()
         posting.close()
     return Exit.OK
 
@@ -136,10 +157,13 @@ COMMANDS = [
         description="Run the REST API in this process. `headrace up` starts it beside the other "
         "parts; alone it needs warehouse.url and api.key. It reads the core in the data folder, "
         "writes it only when a call is made (POST /v1/calls/DATAFLOW/NAME), puts tuples into the "
-        "topics (POST /v1/streams/DATAFLOW/STREAM), runs migrations (PUT /v1/migrations/ID, GET "
-        "/v1/warehouses), and answers POST /v1/query, GET /v1/calls, GET "
-        "/metrics (for Prometheus), GET /livez and GET /readyz. "
-        "SIGTERM ends it.",
+        "topics (POST /v1/streams/DATAFLOW/STREAM), tells batches as they are committed (GET "
+        "/v1/streams/DATAFLOW/STREAM/batches, /v1/tables/DATAFLOW/OUTLET/batches), runs migrations "
+        "(PUT /v1/migrations/ID, GET /v1/warehouses), answers continuous queries (PUT "
+        "/v1/continuous/NAME), has dead letters run again (POST "
+        "/v1/dead-letters/replay), and answers POST /v1/query, GET /v1/flows, /v1/tables, "
+        "/v1/lookups, /v1/calls, /metrics (for Prometheus), /livez, /readyz and /openapi.json, "
+        "which describes all of them. GET / is a status page. SIGTERM ends it.",
         examples=(
             "HEADRACE_API_KEY=... headrace api --flow my_flow.py --set api.port=8080 "
             "--set warehouse.url=postgresql://me@warehouse/db",

@@ -192,12 +192,12 @@ class Engine:
 
     def _topics(self) -> dict[str, dict[str, topics.Topic]]:
         """Make sure of the topics of all border streams; by dataflow and stream."""
-        return {
-            name: {
-                stream.name: topics.ensure(self._config.broker, stream) for stream in flow.borders
-            }
-            for name, flow in self._dataflows.items()
-        }
+        streams = [stream for flow in self._dataflows.values() for stream in flow.borders]
+        made: dict[str, dict[str, topics.Topic]] = {name: {} for name in self._dataflows}
+        ensured = topics.ensure_all(self._config.broker, streams)
+        for stream, topic in zip(streams, ensured, strict=True):
+            made[stream.dataflow][stream.name] = topic
+        return made
 
     def _take(
         self, stream: Stream, partitions: int, tuples: pa.Table, through: Mapping[int, int]

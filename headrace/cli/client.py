@@ -1,9 +1,11 @@
 """What commands ask of the API, and what it answers."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 
 from headrace.cli import addresses
@@ -32,13 +34,50 @@ def ask(
     config: Config, method: str, path: str, asked: object = None, *, wait_s: float = 0.0
 ) -> Reply:
     """Ask the API; raise what it refuses. `wait_s` is what it may work for."""
+    with _answering(config, method, path, asked, wait_s) as response:
+        return Reply(HTTPStatus(response.status), response.read())
+
+
+def lines(config: Config, path: str) -> Iterator[bytes]:
+    """Ask the API for lines, and give each when it is whole; raise what it refuses, also amid
+    them.
+    """
+    with _answering(config, "GET", path, None, 0.0) as response:
+        for line in _whole(response):
+            if line.startswith(b'{"error":'):
+                problem = json.loads(line)["error"]
+                raise _refusal(Reply(HTTPStatus(problem["status"]), json.dumps(problem).encode()))
+            yield line
+
+
+def _whole(response: HTTPResponse) -> Iterator[bytes]:
+    """Give the lines that are whole; an answer that breaks off is an error. (To readline(), one
+    that breaks off has ended.)
+    """
+    begun: list[bytes] = []
+    while piece := response.read1():
+        head, end, rest = piece.partition(b"\n")
+        while end:
+            yield b"".join([*begun, head, end])
+            begun = []
+            head, end, rest = rest.partition(b"\n")
+        begun.append(head)
+
+
+@contextmanager
+def _answering(
+    config: Config, method: str, path: str, asked: object, wait_s: float
+) -> Iterator[HTTPResponse]:
+    """Give the API's answer, to read it, if it is none that refuses."""
     address = addresses.api(config)
     headers = {"Authorization": f"Bearer {key_of(config)}", "Content-Type": "application/json"}
     connection = HTTPConnection(address, timeout=wait_s + ANSWER_S)
     try:
         connection.request(method, path, None if asked is None else json.dumps(asked), headers)
         response = connection.getresponse()
-        reply = Reply(HTTPStatus(response.status), response.read())
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            raise _refusal(Reply(HTTPStatus(response.status), response.read()))
+        yield response
     except (OSError, HTTPException) as error:
         raise NotRunning(
             f"the API at {address} does not answer: {error}",
@@ -46,9 +85,6 @@ def ask(
         ) from error
     finally:
         connection.close()
-    if reply.status >= HTTPStatus.BAD_REQUEST:
-        raise _refusal(reply)
-    return reply
 
 
 def _refusal(reply: Reply) -> HeadraceError:

@@ -1,11 +1,9 @@
 """`headrace dead-letters`: what could not be processed, and what to do with it."""
 
 import argparse
-import base64
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.asking import confirmed
@@ -55,10 +53,10 @@ def _list(context: Context) -> Exit:
     arguments = context.arguments
     most = arguments.lines
     with _reading(context) as letters:
-        wanted = letters.chosen(arguments.dataflow, arguments.reason)
+        wanted = _meant(context, letters)
         if arguments.json:
             for number in wanted:
-                print(json.dumps(_as_json(letters.find(number)), ensure_ascii=False))
+                print(json.dumps(letters.find(number).document(), ensure_ascii=False))
             return Exit.OK
         tallies = [
             tally
@@ -95,7 +93,7 @@ def _show(context: Context) -> Exit:
         letter = letters.find(context.arguments.ids[0])
         others = [number for number in letters.together(letter.id) if number != letter.id]
     if context.arguments.json:
-        print(json.dumps(_as_json(letter), ensure_ascii=False))
+        print(json.dumps(letter.document(), ensure_ascii=False))
     else:
         print("\n".join(_described(letter, others, context.arguments.lines)))
     return Exit.OK
@@ -153,8 +151,15 @@ def _drop(context: Context) -> Exit:
 def _wanted(context: Context, letters: "Letters") -> list[int]:
     arguments = context.arguments
     if arguments.all:
-        return letters.chosen(arguments.dataflow, arguments.reason)
+        return _meant(context, letters)
     return list(dict.fromkeys(arguments.ids))
+
+
+def _meant(context: Context, letters: "Letters") -> list[int]:
+    from etl_procs.letter import Sought
+
+    arguments = context.arguments
+    return letters.chosen(Sought(dataflow=arguments.dataflow, reason=arguments.reason))
 
 
 def _reading(context: Context) -> AbstractContextManager["Letters"]:
@@ -252,27 +257,6 @@ def _position(row: dict[str, Any]) -> str:
         return "-"
     index = "" if row["_index"] is None else f"#{row['_index']}"
     return f"[{row['_partition']}]@{row['_offset']}{index}"
-
-
-def _as_json(letter: "DeadLetter") -> dict[str, Any]:
-    """Write it out; bytes as text where they are text, and in base64 where they are not."""
-    fields = asdict(letter)
-    fields["replay"] = bool(letter.replay)
-    fields["fields"] = None if letter.fields is None else json.loads(letter.fields)
-    fields |= _text_or_base64("value", fields.pop("value"))
-    if fields.pop("data") is not None:
-        fields["rows"] = [
-            {**row, **_text_or_base64("_value", row.pop("_value"))} for row in letter.rows()
-        ]
-    return fields
-
-
-def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
-    try:
-        return {name: None if value is None else value.decode("utf-8")}
-    except UnicodeDecodeError:
-        assert value is not None
-        return {f"{name}_base64": base64.b64encode(value).decode("ascii")}
 
 
 ACTIONS: dict[str, Callable[[Context], Exit]] = {

@@ -1,17 +1,18 @@
 """The engine's figures: what it measures, if it lives, beside what the core holds in any case."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from etl_procs import measured
+from etl_procs import measured, view
 from etl_procs.core import core_paths
 from etl_procs.measured import Measured
 from etl_procs.reader import Reader
+from etl_procs.view import FlowView
 from headrace.cli.table import laid_out
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
@@ -34,25 +35,6 @@ COLUMNS = (
     ("dead letters", "dead_letters", "{:,}"),
 )
 """The table for people: its head, the field of FlowView, and how that is written."""
-
-
-@dataclass(frozen=True, slots=True)
-class FlowView:
-    """One dataflow: the first two are the core's, the others a living engine's."""
-
-    batch: int
-    dead_letters: int
-    batches_per_s: float | None = None
-    aborts: int | None = None
-    dead_batches: int | None = None
-    repeats: int | None = None
-    waiting_tuples: int | None = None
-    oldest_s: float | None = None
-    watermark: int | None = None
-    lookup_hits: float | None = None
-    """The share of keys looked up that an index answered; None before the first."""
-    parked_rows: int | None = None
-    """Rows in its tables that park."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,44 +119,15 @@ def look(home: Home, now: datetime) -> list[CoreView]:
         lives = _lives(home, found, now)
         flows = {}
         for name, batch in batches.items():
-            measures = _measures(name, found.figures) if lives and found is not None else {}
+            figures = found.figures if lives and found is not None else None
             place = name if divided[name] == 1 else f"{name}[{partition}]"
-            flows[place] = FlowView(batch, letters.get(name, (0, 0))[0], **measures)
+            flows[place] = view.of(name, batch, letters.get(name, (0, 0))[0], figures)
         views.append(CoreView(lives, flows, found))
     return views
 
 
 def _lives(home: Home, found: Measured | None, now: datetime) -> bool:
     return found is not None and found.is_of(lock.holder(home.writer_lock), now)
-
-
-def _measures(name: str, figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what a living engine measures of a dataflow."""
-    queues = [q for stream, q in figures["queues"].items() if stream.partition(".")[0] == name]
-    rates = figures["rates"]
-    return {
-        "batches_per_s": rates["batches"].get(name, 0.0) if rates else None,
-        "aborts": _of(name, figures["aborts"]),
-        "dead_batches": _of(name, figures["dead_batches"]),
-        "repeats": sum(queue["repeats"] for queue in queues),
-        "waiting_tuples": sum(queue["tuples"] for queue in queues),
-        "oldest_s": max((queue["oldest_s"] for queue in queues), default=0.0),
-        "watermark": figures["epochs"].get(name),
-        "lookup_hits": _share(
-            of for lookup, of in figures["lookups"].items() if lookup.partition(".")[0] == name
-        ),
-        "parked_rows": _of(name, figures["parked"]),
-    }
-
-
-def _of(name: str, by_unit: Mapping[str, int]) -> int:
-    return sum(count for unit, count in by_unit.items() if unit.partition(".")[0] == name)
-
-
-def _share(lookups: Iterable[Mapping[str, int]]) -> float | None:
-    looked = [(of["hits"], of["hits"] + of["misses"]) for of in lookups]
-    asked = sum(count for _, count in looked)
-    return sum(hits for hits, _ in looked) / asked if asked else None
 
 
 def _row(name: str, flow: Mapping[str, Any]) -> tuple[str, ...]:

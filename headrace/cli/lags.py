@@ -21,6 +21,7 @@ from migrations.warehouse import warehouses
 # Without any progress for so long, the engine is taken to be away: starting takes it 10 s or so.
 STUCK_S = 60.0
 POLL_S = 0.1
+"""How long what is waited for is not looked at, at most."""
 LOOK_S = 1.0
 """Without any progress for so long, what is left is looked at."""
 
@@ -56,6 +57,7 @@ def until_taken(config: Config, flow: Dataflow, stream: Stream, broker: Broker) 
     """
     partitions = topics.held(broker, stream.topic)
     before, deadline, look = None, 0.0, 0.0
+    began = time.monotonic()
     while True:
         done = _positions(config, flow, stream)
         left = {p: range(done.get(p, held.start), held.stop) for p, held in partitions.items()}
@@ -76,7 +78,7 @@ def until_taken(config: Config, flow: Dataflow, stream: Stream, broker: Broker) 
                 hint="The tuples are safe in the topic. Is the engine up? `headrace status` tells. "
                 "Is their batch not ended? --finished ends it, if nothing more comes for now.",
             )
-        time.sleep(POLL_S)
+        _pause(began)
 
 
 def until_arrived(config: Config, flow: Dataflow) -> None:
@@ -84,6 +86,7 @@ def until_arrived(config: Config, flow: Dataflow) -> None:
     places = Places(warehouses(config), {flow.name: flow}, core_paths(config.home))
     wanted: dict[str, int] = {}
     before, deadline = None, 0.0
+    began = time.monotonic()
     while True:
         found = places.look()
         standings = [(place, s) for place in found for s in place.dataflows]
@@ -101,7 +104,14 @@ def until_arrived(config: Config, flow: Dataflow) -> None:
                 f"{left[0].state}",
                 hint="The rows are safe in the core. `headrace warehouse status` tells more.",
             )
-        time.sleep(POLL_S)
+        _pause(began)
+
+
+def _pause(began: float) -> None:
+    """Wait a fifth of what was waited already: a load waits often, for some tenths of a second, and
+    one that is long must not look all the time.
+    """
+    time.sleep(min(POLL_S, (time.monotonic() - began) / 5))
 
 
 def _counted(config: Config, waiting: Callable[[Dataflow], int]) -> int | None:

@@ -1,6 +1,8 @@
 """`headrace query`: one SELECT, asked of the API, printed as a table."""
 
 import argparse
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from headrace.cli import client
@@ -14,14 +16,47 @@ NUMBERS = frozenset({"smallint", "integer", "bigint", "numeric", "real", "double
 def run_query(context: Context) -> int:
     """Ask the API and print the answer."""
     arguments = context.arguments
-    asked = {"sql": arguments.sql, "freshness": arguments.freshness}
+    asked = {
+        "sql": arguments.sql,
+        "freshness": arguments.freshness,
+        "parameters": [_value(text) for text in arguments.value],
+        "plan": arguments.plan,
+        "max_lag_s": arguments.max_lag,
+    }
     wait_s = context.config.api.query_timeout_ms / 1000
-    reply = client.ask(context.config, "POST", "/v1/query", asked, wait_s=wait_s)
+    path = "/v1/query/explain" if arguments.explain else "/v1/query"
+    reply = client.ask(context.config, "POST", path, asked, wait_s=wait_s)
     if arguments.json:
         print(reply.body.decode())
+    elif arguments.explain:
+        print("\n".join(_explained(reply.document)))
     else:
         print("\n".join(_lines(reply.document)))
     return Exit.OK
+
+
+def _value(text: str) -> Any:
+    """Read a value as JSON has it; what is none is a text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _explained(told: dict[str, Any]) -> Iterator[str]:
+    """Tell each plan, the cheapest first, and what each engine would be asked."""
+    yield f"{told['plan']}, because {told['because']}"
+    for table in told["tables"]:
+        yield (
+            f"  {table['table']}: {table['there']} in {table['warehouse']}, and "
+            f"{table['staged_rows']:,} staged rows ({table['staged_bytes']:,} bytes)"
+        )
+    for candidate in told["candidates"]:
+        cost = candidate["cost_ms"]
+        said = candidate["why_not"] if cost is None else f"{cost:.1f} ms"
+        yield f"{candidate['plan']}: {said}"
+        yield from (f"  {engine}: {sql}" for engine, sql in candidate["sql"].items())
+    yield _as_of(told)
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
@@ -34,7 +69,8 @@ def _lines(answer: dict[str, Any]) -> list[str]:
 
 def _as_of(answer: dict[str, Any]) -> str:
     batches = ", ".join(f"{name} batch {batch}" for name, batch in answer["as_of"].items())
-    return f"as of {batches or 'no batch: no table was read'} ({answer['freshness']})"
+    how = f"{answer['freshness']}, by {answer['plan']}"
+    return f"as of {batches or 'no batch: no table was read'} ({how})"
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +81,28 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         default="staged",
         help="staged: all that the core has committed (default); delta: what has arrived in the "
         "warehouse; main: what is merged there",
+    )
+    parser.add_argument(
+        "--max-lag",
+        type=float,
+        metavar="SECONDS",
+        help="in place of a freshness: from wherever it costs least, if nothing is lacking there "
+        "that was committed longer ago",
+    )
+    parser.add_argument(
+        "--value",
+        action="append",
+        default=[],
+        metavar="V",
+        help="the value of $1, then of $2 and so on; as JSON, or else a text",
+    )
+    parser.add_argument(
+        "--plan",
+        choices=("ship", "split"),
+        help="have this plan taken, if it can be; otherwise the one that costs least",
+    )
+    parser.add_argument(
+        "--explain", action="store_true", help="tell each plan and its cost; nothing is asked"
     )
     parser.add_argument("--json", action="store_true", help="print the API's answer as it came")
 
@@ -58,6 +116,7 @@ COMMANDS = [
         examples=(
             'headrace query "SELECT contestant, count(*) FROM votes GROUP BY contestant"',
             'headrace query "SELECT count(*) FROM leaderboard.votes" --freshness main --json',
+            "headrace query 'SELECT * FROM votes WHERE phone = $1' --value 555-0100 --explain",
         ),
         run=run_query,
         arguments=_arguments,

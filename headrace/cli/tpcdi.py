@@ -4,26 +4,42 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tpcdi
 from headrace.cli.command import Command, Context, count
+from headrace.cli.tpcdi_origin import Origin, alone
 from headrace.cli.tpcdi_parts import Stack
 from headrace.cli.tpcdi_stream import run_stream
 from headrace.clock import SystemClock
-from headrace.errors import ConfigError, Exit
+from headrace.errors import ConfigError, Exit, Interrupted, Refused
 
 if TYPE_CHECKING:
     from headrace.clock import Clock
 
 ACTIONS = ("generate", "flow", "load", "stream", "audit")
+TAKEN = {
+    "folder": ("DIR", ("load", "stream", "audit")),
+    "json": ("--json", ("stream", "audit")),
+    "rate": ("--rate", ("stream",)),
+    "seconds": ("--seconds", ("stream",)),
+    "out": ("--out", ("generate",)),
+    "scale": ("--scale", ("generate",)),
+    "seed": ("--seed", ("generate",)),
+}
+"""What may be said, and of which actions."""
+DEFAULTS = {"rate": 1_000, "scale": 0.1, "seed": 1}
 SHOW_EVERY_S = 2.0
+LOADS = "tpcdi-load"
+LAST_BATCH_OF_FILES = 3
 ROWS_FIXED, ROWS_PER_SCALE = 112_000, 1_490_000
 
 
 def run_tpcdi(context: Context) -> int:
     """Do what is asked."""
+    _check(context.arguments)
     match context.arguments.action:
         case "generate":
             return _generate(context.arguments)
@@ -37,6 +53,21 @@ def run_tpcdi(context: Context) -> int:
         case "audit":
             return _audit(context)
     raise AssertionError(context.arguments.action)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse what the action would pass over, and fill in what was not said."""
+    for name, (called, actions) in TAKEN.items():
+        said = getattr(arguments, name)
+        if arguments.action not in actions and said is not None and said is not False:
+            raise ConfigError(
+                f"{arguments.action} takes no {called}",
+                hint="Say where the files go by --out DIR."
+                if (name, arguments.action) == ("folder", "generate")
+                else f"Leave it out: it is for {', '.join(actions)}.",
+            )
+        if said is None:
+            setattr(arguments, name, DEFAULTS.get(name))
 
 
 def _generate(arguments: argparse.Namespace) -> int:
@@ -68,9 +99,22 @@ def _load(context: Context) -> int:
     folder = context.arguments.folder
     if folder is None:
         raise ConfigError("it is not said what is loaded", hint="Name its directory: load DIR.")
-    clock, rows = SystemClock(), 0
+    folder = folder.resolve()  # its files are known again by their paths
+    clock, rows, parts, home = SystemClock(), 0, Stack(context.config), context.config.home
     began = clock.monotonic()
-    done = Load(folder, Stack(context.config), clock, tell).run()
+    with alone(home / LOADS, "load"):
+        origin = Origin.of(home)
+        if origin is not None and origin.forbids(folder, parts.ended()):
+            raise origin.refused(folder)
+        try:
+            done = Load(folder, parts, clock, tell, partial(Origin.keep, home, folder)).run()
+        except KeyboardInterrupt:
+            raise Interrupted(
+                "interrupted: not all of it is loaded",
+                hint="Say it again: it goes on where it was.",
+            ) from None
+    if not done and origin is not None and not origin.is_at(folder):
+        raise origin.refused(folder)
     for phase in done:
         print(
             f"phase {phase.batch}: {sum(phase.rows.values()):,} rows in {phase.seconds:.1f} s, "
@@ -87,9 +131,16 @@ def _load(context: Context) -> int:
 def _audit(context: Context) -> int:
     from tpcdi import audit, oracle
 
-    folder = context.arguments.folder
+    folder, origin = context.arguments.folder, Origin.of(context.config.home)
+    if folder and not (folder / "Batch1").is_dir():
+        raise Refused(f"{folder} has no Batch1", hint="Name the directory that was loaded.")
     with Stack(context.config).warehouse() as warehouse:
+        _warn_of(audit.last_batch(warehouse))
+        if folder and origin is not None and not origin.is_like(folder):
+            tell(f"warning: {origin.directory} was loaded, and not {folder}")
         verdicts = audit.run(warehouse)
+        if folder:
+            tell(f"computing all tables from {folder}, to compare them row by row")
         differences = oracle.compare(warehouse, oracle.compute(folder)) if folder else []
     wrong = [verdict for verdict in verdicts if not verdict.ok]
     if context.arguments.json:
@@ -109,9 +160,28 @@ def _audit(context: Context) -> int:
             print(each)
         print(f"{len(verdicts) - len(wrong)} of {len(verdicts)} checks are OK")
         if folder:
-            other = f"other rows in {len(differences)} tables" if differences else "the same rows"
-            print(f"the oracle has {other}")
+            other = f"other rows in {', '.join(each.table for each in differences)}"
+            print(f"the oracle has {other if differences else 'the same rows'}")
     return Exit.FAILED if wrong or differences else Exit.OK
+
+
+def _warn_of(last: int | None) -> None:
+    """Say if a warehouse is not at the batch at which the audit is right."""
+    if last is None:
+        raise Refused(
+            "nothing was loaded that could be audited",
+            hint="Load a directory first: `headrace tpcdi load DIR`.",
+        )
+    if last > LAST_BATCH_OF_FILES:
+        tell(
+            f"warning: `stream` has gone on through batch {last}; checks and files end with "
+            f"{LAST_BATCH_OF_FILES}, and what it brought counts as wrong"
+        )
+    elif last < LAST_BATCH_OF_FILES:
+        tell(
+            f"warning: only {last} of {LAST_BATCH_OF_FILES} batches were begun; "
+            "`headrace tpcdi load DIR` goes on with the others"
+        )
 
 
 def tell(text: str) -> None:
@@ -153,7 +223,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate",
         type=count,
-        default=1_000,
         metavar="R",
         help="stream: rows of facts a second (1000)",
     )
@@ -167,12 +236,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scale",
         type=float,
-        default=0.1,
         metavar="N",
         help="generate: TPC-DI's scale factor, from 0.01 on; 1 is 1.6 million rows (0.1)",
     )
     parser.add_argument(
-        "--seed", type=count, default=1, help="generate: the same one gives the same bytes (1)"
+        "--seed", type=count, help="generate: the same one gives the same bytes (1)"
     )
 
 
@@ -188,15 +256,16 @@ COMMANDS = [
         "takes until they can be read in the warehouse; said again, it completes the day that was "
         "cut off, and goes on. audit puts every check of the benchmark to "
         "the warehouse; with a directory, it also computes all tables from the files a second time "
-        "and compares them row by row. Results are derived from TPC-DI and not comparable to "
+        "and compares them row by row; it is about the three batches of files, so audit before you "
+        "stream. Results are derived from TPC-DI and not comparable to "
         "published results.",
         examples=(
             "headrace tpcdi generate --scale 0.1 --out sf0.1",
             "headrace tpcdi generate --scale 3 --seed 7 --out /data/sf3",
             "headrace tpcdi flow",
             "headrace tpcdi load sf0.1",
-            "headrace tpcdi stream sf0.1 --rate 1000 --seconds 60",
             "headrace tpcdi audit sf0.1",
+            "headrace tpcdi stream sf0.1 --rate 1000 --seconds 60",
         ),
         run=run_tpcdi,
         arguments=_arguments,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 
 from headrace.cli import addresses
 from headrace.config import Config
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, NotRunning
 from headrace.local.home import Home
 
 if TYPE_CHECKING:
@@ -69,13 +69,15 @@ class Stack:
         """Return when the core has taken what is in a stream."""
         from headrace.cli.lags import until_taken
 
-        until_taken(self._config, self._flow, stream, self._config.broker)
+        with _told_to_go_on():
+            until_taken(self._config, self._flow, stream, self._config.broker)
 
     def arrived(self) -> None:
         """Return when the warehouse has all that the core has committed."""
         from headrace.cli.lags import until_arrived
 
-        until_arrived(self._config, self._flow)
+        with _told_to_go_on():
+            until_arrived(self._config, self._flow)
 
     def warehouse(self) -> "Connection":
         """Connect to the warehouse, as one who reads."""
@@ -103,6 +105,19 @@ class Stack:
         with Reader(core_path(self._config.home, 0)).snapshot() as core:
             _, rows = core.query("SELECT batch FROM phases WHERE NOT is_open", [])
             return frozenset(int(batch or 0) for (batch,) in rows)
+
+
+@contextmanager
+def _told_to_go_on() -> "Iterator[None]":
+    """Say of what stands still how a load or a stream goes on, which is not as tuples of others."""
+    try:
+        yield
+    except NotRunning as error:
+        raise NotRunning(
+            error.what,
+            hint="Nothing is lost. Is the stack up? `headrace status` tells. When it is, say the "
+            "same command again: it goes on where it was.",
+        ) from error
 
 
 class Passage:

@@ -1,20 +1,16 @@
 """`headrace tpcdi stream`: the days after the batches of files, as a live stream."""
 
 import json
-import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.command import Context
+from headrace.cli.tpcdi_origin import Origin, alone, made
 from headrace.cli.tpcdi_parts import Stack
 from headrace.clock import SystemClock
-from headrace.errors import ConfigError, Exit, Interrupted, Refused
-from headrace.local import lock
+from headrace.errors import ConfigError, Exit, Interrupted
 
 if TYPE_CHECKING:
     from tpcdi.stream import Live
@@ -37,8 +33,10 @@ def run_stream(context: Context) -> int:
     if not arguments.rate:
         raise ConfigError("no stream has a rate of 0", hint="Choose one from 1 row/s on.")
     clock, parts = SystemClock(), Stack(context.config)
-    kept = context.config.home / KEPT
-    with _only(kept), parts.passage() as passage:
+    kept, origin = context.config.home / KEPT, Origin.of(context.config.home)
+    if origin is not None and made(arguments.folder) and not origin.is_like(arguments.folder):
+        raise origin.refused(arguments.folder)
+    with alone(kept, "stream"), parts.passage() as passage:
         days = Days(arguments.folder, kept, parts.ended())
         live = Live(days, parts, Freshness(passage, clock), clock, time.sleep, _tell)
         seconds = inf if arguments.seconds is None else arguments.seconds
@@ -52,22 +50,6 @@ def run_stream(context: Context) -> int:
             ) from None
     _show(live, as_json=arguments.json)
     return Exit.OK
-
-
-@contextmanager
-def _only(kept: Path) -> Iterator[None]:
-    """Let nobody else go on with this stream meanwhile."""
-    kept.mkdir(parents=True, exist_ok=True)
-    descriptor = lock.take(kept / "lock")
-    if descriptor is None:
-        raise Refused(
-            "another `headrace tpcdi stream` runs in this data folder",
-            hint="Wait until it has ended, or end it with Ctrl-C.",
-        )
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _show(live: "Live", *, as_json: bool) -> None:

@@ -47,9 +47,24 @@ class Home:
         return self.root / "postgres"
 
     @property
+    def rates(self) -> Path:
+        """How fast this machine and its warehouse are, as they were measured."""
+        return self.root / "rates.json"
+
+    @property
     def migrations(self) -> Path:
         """The migrations that were asked for."""
         return self.root / "migrations.db"
+
+    @property
+    def continuous(self) -> Path:
+        """The continuous queries that are registered, and their results."""
+        return self.root / "continuous.db"
+
+    @property
+    def pages(self) -> Path:
+        """What the API keeps of answers that are read page by page; gone when it ends."""
+        return self.root / "pages"
 
     @property
     def airflow(self) -> Path:
@@ -92,8 +107,13 @@ class Home:
 
     @property
     def api_key(self) -> Path:
-        """The key that callers of the API show."""
+        """The owner's key of the API."""
         return self.secrets / "api.key"
+
+    @property
+    def keyring(self) -> Path:
+        """The keys of all other callers of the API."""
+        return self.secrets / "keys.db"
 
     def log(self, part: str) -> Path:
         """Name the log of a part."""

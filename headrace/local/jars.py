@@ -97,9 +97,9 @@ def _verified(configuration: Config, conf: str) -> Path:
     kept = folder(configuration)
     wrong = [line for line in differences(kept, pins()) if line.startswith(f"{conf}/")]
     if not (kept / conf).is_dir():
-        raise Missing(f"the {conf}'s jars are not in {kept}", hint=FETCH)
+        raise Missing(f"the jars of {conf} are not in {kept}", hint=FETCH)
     if wrong:
-        raise Missing(f"the {conf}'s jars in {kept} are damaged: {_named(wrong)}", hint=FETCH)
+        raise Missing(f"the jars of {conf} in {kept} are damaged: {_named(wrong)}", hint=FETCH)
     return kept / conf
 
 
@@ -148,14 +148,8 @@ def _retrieved(beside: Path, progress: Progress) -> Iterator[Path]:
 
 def _run_ivy(work: Path, found: Path, progress: Progress) -> None:
     environment = config.child_environment({})
-    command = [
-        str(java.find(environment).program),
-        # Not the user's own ~/.ivy2, whatever stands in it.
-        f"-Divy.default.ivy.user.dir={work}",
-        *("-jar", str(_ivy()), "-ivy", str(IVY_FILE), "-cache", str(work / "cache")),
-        *("-confs", BROKER, SPARK, "-m2compatible"),
-        *("-retrieve", f"{found}/[conf]/[artifact]-[revision].[ext]"),
-    ]
+    into = f"{found}/[conf]/[artifact]-[revision].[ext]"
+    command = ivy_command(work, IVY_FILE, BROKER, SPARK, into=into)
     total = 2 * len(pins())  # each is found, and then downloaded
     said: list[str] = []
     with subprocess.Popen(
@@ -170,6 +164,17 @@ def _run_ivy(work: Path, found: Path, progress: Progress) -> None:
                 progress(min(steps, total), total)
     if ivy.returncode != 0 or not found.is_dir():
         raise _failure(said)
+
+
+def ivy_command(work: Path, wanted: Path, *confs: str, into: str) -> list[str]:
+    """Write the command by which Ivy, with its cache in `work`, retrieves what a file wants."""
+    return [
+        str(java.find(config.child_environment({})).program),
+        # Not the user's own ~/.ivy2, whatever stands in it.
+        f"-Divy.default.ivy.user.dir={work}",
+        *("-jar", str(_ivy()), "-ivy", str(wanted), "-cache", str(work / "cache")),
+        *("-confs", *confs, "-m2compatible", "-retrieve", into),
+    ]
 
 
 def _ivy() -> Path:

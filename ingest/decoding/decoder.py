@@ -108,7 +108,7 @@ class Decoder:
             PLACE: pa.array(place + np.where(cut.is_last, LAST, cut.number)),
             VALUE: cut.values,
             MARK: _sparse(marks, count, pa.int64()),
-            SOURCE: heads.source.take(record),
+            SOURCE: heads.source.dictionary_encode().take(record),
             SEQ: pc.add(heads.seq.take(record), pa.array(cut.number, mask=~cut.is_numbered)),
             **dict(zip((c.name for c in self._body), read.values, strict=True)),
         }

@@ -41,6 +41,15 @@ def none(text: LiteralString, **parts: str | Composable) -> Composable:
     return SQL("SELECT NULL, count(*), '=', 0 FROM ") + query(text, **parts)
 
 
+def rows(table: str, condition: LiteralString, joins: LiteralString = "") -> Composable:
+    """Want a condition to hold in every row of each batch."""
+    text: LiteralString = """\
+        SELECT batch.batchid, count(one.batchid) FILTER (WHERE ({condition}) IS NOT TRUE), '=', 0
+        FROM batch LEFT JOIN {table} AS one ON one.batchid = batch.batchid {joins}
+        GROUP BY batch.batchid"""
+    return query(text, table=table.lower(), condition=SQL(condition), joins=SQL(joins))
+
+
 def answer(dataset: str, *attributes: str, of: LiteralString = "=") -> Composable:
     """Give the sum of keys of a batch (or with `<=`, up to a batch) of the answers."""
     key: LiteralString = """\

@@ -4,7 +4,7 @@ from typing import LiteralString
 
 from psycopg.sql import SQL, Literal
 
-from tpcdi.checks import Checks, answer, batches, none, query, validated
+from tpcdi.checks import Checks, answer, batches, none, query, rows, validated
 
 TAGS: dict[str, LiteralString] = {
     "HighValue": "networth > 1000000 OR income > 200000",
@@ -152,13 +152,9 @@ COMPANY: Checks = {
 
 PROSPECT: Checks = {
     "Prospect SK_UpdateDateID": none("prospect WHERE sk_recorddateid < sk_updatedateid"),
-    "Prospect SK_RecordDateID": query("""\
-        SELECT batch.batchid, count(one.batchid) FILTER (
-            WHERE (datevalue >= firstday) IS NOT TRUE), '=', 0
-        FROM batch
-        LEFT JOIN prospect AS one ON one.batchid = batch.batchid
-        LEFT JOIN dimdate ON sk_dateid = one.sk_recorddateid
-        GROUP BY batch.batchid"""),
+    "Prospect SK_RecordDateID": rows(
+        "Prospect", "datevalue >= firstday", "LEFT JOIN dimdate ON sk_dateid = sk_recorddateid"
+    ),
     "Prospect batches": batches("Prospect", 3),
     "Prospect Country": none(
         "prospect WHERE country NOT IN ('Canada', 'United States of America')"

@@ -1,6 +1,10 @@
 """Checks of what is in the trades and facts, and in Financial."""
 
-from tpcdi.checks import Checks, answer, batches, distinct, grown, none, query, validated
+from typing import LiteralString
+
+from tpcdi.checks import Checks, answer, batches, distinct, grown, none, query, rows, validated
+
+OF_DAY: LiteralString = "LEFT JOIN dimdate ON dimdate.sk_dateid = one.sk_dateid"
 
 WATCHES: Checks = {
     "FactWatches row count": grown("FactWatches", "WH_ACTIVE"),
@@ -11,16 +15,14 @@ WATCHES: Checks = {
         removed=validated("FactWatches", "Inactive watches"),
         wanted=answer("FactWatches", "WH_RECORDS", of="<="),
     ),
-    "FactWatches date check": query("""\
-        SELECT batch.batchid, count(one.batchid) FILTER (
-            WHERE (coalesce(removed.datevalue, placed.datevalue) BETWEEN firstday AND lastday
+    "FactWatches date check": rows(
+        "FactWatches",
+        """coalesce(removed.datevalue, placed.datevalue) BETWEEN firstday AND lastday
             AND placed.datevalue <= coalesce(removed.datevalue, placed.datevalue)
-            AND (removed.datevalue IS NULL) = (sk_dateid_dateremoved IS NULL)) IS NOT TRUE), '=', 0
-        FROM batch
-        LEFT JOIN factwatches AS one ON one.batchid = batch.batchid
-        LEFT JOIN dimdate AS placed ON placed.sk_dateid = sk_dateid_dateplaced
-        LEFT JOIN dimdate AS removed ON removed.sk_dateid = sk_dateid_dateremoved
-        GROUP BY batch.batchid"""),
+            AND (removed.datevalue IS NULL) = (sk_dateid_dateremoved IS NULL)""",
+        """LEFT JOIN dimdate AS placed ON placed.sk_dateid = sk_dateid_dateplaced
+        LEFT JOIN dimdate AS removed ON removed.sk_dateid = sk_dateid_dateremoved""",
+    ),
 }
 
 TRADES: Checks = {
@@ -44,20 +46,18 @@ TRADES: Checks = {
     "DimTrade batches": batches("DimTrade", 3),
     "DimTrade distinct keys": distinct("DimTrade", "tradeid"),
     # A limit order may have been placed in any batch before the one that has it still open.
-    "DimTrade date check": query("""\
-        SELECT batch.batchid, count(one.batchid) FILTER (
-            WHERE (CASE WHEN sk_closedateid IS NOT NULL
-                THEN closed.datevalue BETWEEN batch.firstday AND batch.lastday
-                    AND created.datevalue <= closed.datevalue
-                ELSE created.datevalue <= batch.lastday AND created.datevalue
-                    >= CASE WHEN type LIKE 'Limit%' THEN oldest.firstday ELSE batch.firstday END
-                END) IS NOT TRUE), '=', 0
-        FROM batch
-        JOIN batch AS oldest ON oldest.batchid = 1
-        LEFT JOIN dimtrade AS one ON one.batchid = batch.batchid
+    "DimTrade date check": rows(
+        "DimTrade",
+        """CASE WHEN sk_closedateid IS NOT NULL
+            THEN closed.datevalue BETWEEN batch.firstday AND batch.lastday
+                AND created.datevalue <= closed.datevalue
+            ELSE created.datevalue <= batch.lastday AND created.datevalue
+                >= CASE WHEN type LIKE 'Limit%' THEN oldest.firstday ELSE batch.firstday END
+            END""",
+        """JOIN batch AS oldest ON oldest.batchid = 1
         LEFT JOIN dimdate AS created ON created.sk_dateid = sk_createdateid
-        LEFT JOIN dimdate AS closed ON closed.sk_dateid = sk_closedateid
-        GROUP BY batch.batchid"""),
+        LEFT JOIN dimdate AS closed ON closed.sk_dateid = sk_closedateid""",
+    ),
     "DimTrade Status": none("""\
         dimtrade
         WHERE status NOT IN ('Canceled', 'Pending', 'Submitted', 'Active', 'Completed')"""),
@@ -94,13 +94,9 @@ FINANCIAL: Checks = {
 MARKET: Checks = {
     "FactMarketHistory row count": grown("FactMarketHistory", "DM_RECORDS"),
     "FactMarketHistory batches": batches("FactMarketHistory", 3),
-    "FactMarketHistory SK_DateID": query("""\
-        SELECT batch.batchid, count(one.batchid) FILTER (
-            WHERE (datevalue >= firstday - 1 AND datevalue < lastday) IS NOT TRUE), '=', 0
-        FROM batch
-        LEFT JOIN factmarkethistory AS one ON one.batchid = batch.batchid
-        LEFT JOIN dimdate ON dimdate.sk_dateid = one.sk_dateid
-        GROUP BY batch.batchid"""),
+    "FactMarketHistory SK_DateID": rows(
+        "FactMarketHistory", "datevalue >= firstday - 1 AND datevalue < lastday", OF_DAY
+    ),
     "FactMarketHistory relative dates": none("""\
         factmarkethistory
         WHERE fiftytwoweeklow > daylow OR daylow > closeprice OR closeprice > dayhigh
@@ -121,15 +117,6 @@ CASH: Checks = {"FactCashBalances batches": batches("FactCashBalances", 3)}
 
 CHECKS: Checks = WATCHES | TRADES | FINANCIAL | MARKET | HOLDINGS | CASH
 CHECKS |= {
-    f"{fact} SK_DateID": query(
-        """\
-        SELECT batch.batchid, count(one.batchid) FILTER (
-            WHERE (datevalue BETWEEN firstday AND lastday) IS NOT TRUE), '=', 0
-        FROM batch
-        LEFT JOIN {fact} AS one ON one.batchid = batch.batchid
-        LEFT JOIN dimdate ON dimdate.sk_dateid = one.sk_dateid
-        GROUP BY batch.batchid""",
-        fact=fact.lower(),
-    )
+    f"{fact} SK_DateID": rows(fact, "datevalue BETWEEN firstday AND lastday", OF_DAY)
     for fact in ("FactHoldings", "FactCashBalances")
 }

@@ -3,14 +3,7 @@
 from psycopg.sql import Literal
 
 from tpcdi.checks import Checks, none, query, validated
-
-FACTS = ("FactCashBalances", "FactHoldings", "FactMarketHistory", "FactWatches")
-TABLES = (
-    *("DimAccount", "DimBroker", "DimCompany", "DimCustomer", "DimDate", "DimSecurity", "DimTime"),
-    *("DimTrade", *FACTS, "Financial", "Industry", "Prospect", "StatusType", "TaxRate"),
-    "TradeType",
-)
-"""What the validation query counts."""
+from tpcdi.seen import JOINED, TABLES
 
 CHECKS: Checks = {
     "Audit table batches": query("""\
@@ -55,7 +48,7 @@ CHECKS |= {
         joined=validated(fact, "Row count joined"),
         rows=validated(fact),
     )
-    for fact in FACTS
+    for fact in JOINED
 }
 # Of one moment there may be several counts: only what was counted earlier may not be more.
 CHECKS |= {
@@ -90,5 +83,5 @@ CHECKS |= {
         UNION ALL SELECT NULL, count(*), '>', 0 FROM seen""",
         fact=Literal(fact),
     )
-    for fact in FACTS
+    for fact in JOINED
 }

@@ -1,6 +1,6 @@
 """Checks of history in the dimensions, and of the keys that refer to it."""
 
-from tpcdi.checks import Checks, batches, distinct, none, query
+from tpcdi.checks import Checks, batches, distinct, none, query, rows
 
 HISTORIES = {
     "DimAccount": ("sk_accountid", "accountid", 3),
@@ -66,14 +66,7 @@ def _of_history(table: str) -> Checks:
         ),
         f"{table} consolidation": none("{table} WHERE effectivedate = enddate", table=name),
         f"{table} batches": batches(table, of_batches),
-        f"{table} EffectiveDate": query(
-            """\
-            SELECT batch.batchid, count(one.batchid) FILTER (
-                WHERE (effectivedate BETWEEN firstday AND lastday) IS NOT TRUE), '=', 0
-            FROM batch LEFT JOIN {table} AS one ON one.batchid = batch.batchid
-            GROUP BY batch.batchid""",
-            table=name,
-        ),
+        f"{table} EffectiveDate": rows(table, "effectivedate BETWEEN firstday AND lastday"),
         f"{table} Status": none("{table} WHERE status NOT IN ('Active', 'Inactive')", table=name),
     }
 

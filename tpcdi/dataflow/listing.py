@@ -5,25 +5,24 @@ whole: first its companies, then what refers to them.
 """
 
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl_procs import Batch, Table, Transaction
 from tpcdi.dataflow.messages import alert
-from tpcdi.dataflow.outlets import OUTLETS
+from tpcdi.dataflow.outlets import OUTLETS, table
 from tpcdi.dataflow.phases import Held, Phase, complete, current, finish, has, phases
 from tpcdi.dataflow.records import (
-    AMOUNTS,
     COMPANY,
     KIND,
-    NUMBERS,
     REPORT,
     REPORT_OF,
     SECURITY,
     SECURITY_OF,
+    columns,
     date_of,
     fields,
     number_of,
@@ -99,8 +98,8 @@ class Listing:
             row["name"]: row["companyid"] for row in tx.query("SELECT * FROM company_names")
         }
         self._keys: dict[int, int] = {}
-        self._reports: list[Image] = []
-        self._earnings: list[tuple[int, int, int]] = []
+        self._reports: list[tuple[str, int, int]] = []
+        """Records, each with its company and the surrogate key of that."""
 
     def take(self, lines: Iterable[str]) -> None:
         """Take whole days."""
@@ -118,8 +117,7 @@ class Listing:
                 *self._reported(reports),
             ]
         parked.put(self.tx, pa.table({"line": waiting}))
-        self.tx.executemany("INSERT OR REPLACE INTO earnings VALUES (?, ?, ?)", self._earnings)
-        self.tx.emit(OUTLETS["financial"], self._reports)
+        self._enter_reports()
 
     def _day_of(self, written: str) -> int:
         """Give the day of a version: what comes after the historical load changes no history."""
@@ -199,23 +197,28 @@ class Listing:
         return unknown
 
     def _reported(self, lines: list[str]) -> list[str]:
-        """Enter reports; give those of companies that are not known."""
+        """Note reports to be entered; give those of companies that are not known."""
         unknown = []
         for line in lines:
             id_ = self._company_of(line, REPORT_OF)
             if id_ is None:
                 unknown.append(line)
-                continue
-            report = fields(line, REPORT)
-            numbers = {name: int(report[name]) for name in NUMBERS}
-            amounts = {name: Decimal(report[name]) for name in AMOUNTS}
-            began = date_of(report["fi_qtr_start_date"])
-            self._reports.append(
-                {"sk_companyid": self._key(id_), "fi_qtr_start_date": began, **numbers, **amounts}
-            )
-            quarter = numbers["fi_year"] * 4 + numbers["fi_qtr"] - 1
-            self._earnings.append((id_, quarter, int(amounts["fi_basic_eps"] * 100)))
+            else:
+                self._reports.append((line, id_, self._key(id_)))
         return unknown
+
+    def _enter_reports(self) -> None:
+        if not self._reports:
+            return
+        lines, ids, keys = zip(*self._reports, strict=True)
+        rows = table("financial", sk_companyid=keys, **columns(pa.array(lines), REPORT))
+        self.tx.emit(OUTLETS["financial"], rows)
+        quarters = pc.add(pc.multiply(rows["fi_year"], 4), pc.subtract(rows["fi_qtr"], 1))
+        cents = [int(share * 100) for share in rows["fi_basic_eps"].to_pylist()]
+        self.tx.executemany(
+            "INSERT OR REPLACE INTO earnings VALUES (?, ?, ?)",
+            zip(ids, quarters.to_pylist(), cents, strict=True),
+        )
 
     def _company_of(self, line: str, where: slice) -> int | None:
         """Find whom a record refers to."""

@@ -40,13 +40,6 @@ def _stored(column: Column) -> str:
     return kind.value
 
 
-def storable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give an outlet's row as the core stores it."""
-    return {
-        name: str(value) if isinstance(value, Decimal) else value for name, value in row.items()
-    }
-
-
 def shown(outlet: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """Give an outlet's row of what the core stores."""
     return {

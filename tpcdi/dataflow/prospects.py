@@ -1,18 +1,20 @@
 """Prospects: whom marketing knows, and which of them are customers."""
 
+import json
 from collections.abc import Collection, Mapping
+from operator import itemgetter
 
 from etl_procs import Batch, Transaction
 from tpcdi.dataflow.brokers import employed
 from tpcdi.dataflow.messages import MESSAGES, say
-from tpcdi.dataflow.outlets import OUTLETS, shown, stored
+from tpcdi.dataflow.outlets import OUTLETS, shown, stored, table
 from tpcdi.dataflow.phases import Held, Phase, complete, current, finish, has, phases
 from tpcdi.dataflow.sources import flow
 from tpcdi.dataflow.sources import prospects as source
 from tpcdi.dataflow.versions import Image
 
 STAGE = "prospects"
-DATA = source.columns.names
+data_of = itemgetter(*source.columns.names)
 MATCHED = ("lastname", "firstname", "addressline1", "addressline2", "postalcode")
 DEMOGRAPHICS = ("agencyid", "creditrating", "networth", "marketingnameplate")
 
@@ -31,6 +33,9 @@ held = Held(source)
 known = flow.stream("known", "batch INTEGER NOT NULL")
 
 PLACES = ", ".join(f":{name}" for name in prospects.columns.names)
+THESE = "SELECT * FROM prospect WHERE agencyid IN (SELECT value FROM json_each(?))"
+RECORDED = """\
+UPDATE prospect SET sk_recorddateid = ? WHERE agencyid IN (SELECT value FROM json_each(?))"""
 PUT = f"INSERT OR REPLACE INTO prospect VALUES ({PLACES})"
 COUNT = """\
 INSERT INTO prospect_counts VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE
@@ -60,31 +65,34 @@ def canvass(tx: Transaction, _said: Batch, batch: Batch) -> None:
 
 
 def _enter(tx: Transaction, phase: Phase, rows: list[Image]) -> None:
-    new = other = 0
-    entered = []
+    ids = [json.dumps(list({row["agencyid"] for row in rows}))]
+    known = {row["agencyid"]: row for row in tx.query(THESE, ids)}
+    changed, matches = [], set()
+    new = 0
     for row in rows:
-        found = tx.query("SELECT * FROM prospect WHERE agencyid = ?", [row["agencyid"]])
-        if found and all(found[0][name] == row[name] for name in DATA):
-            now = found[0] | {"sk_recorddateid": phase.day}
-        else:
-            new, other = new + (not found), other + len(found)
-            now = {
-                **row,
-                "sk_recorddateid": phase.day,
-                "sk_updatedateid": phase.day,
-                "batchid": phase.batch,
-                "iscustomer": 0,
-                "marketingnameplate": nameplate(row),
-                "match": match(row),
-            }
-            matches = {now["match"], *(one["match"] for one in found)} - {None}
-            tx.executemany("INSERT OR IGNORE INTO touched VALUES (?)", [(m,) for m in matches])
-            if found:
-                now["iscustomer"] = found[0]["iscustomer"]
-        tx.execute(PUT, now)
-        entered.append(shown("prospect", now))
-    tx.emit(OUTLETS["prospect"], entered)
-    tx.execute(COUNT, [phase.batch, len(rows), new, other])
+        before = known.get(row["agencyid"])
+        if before is not None and data_of(before) == data_of(row):
+            continue
+        new += before is None
+        now = {
+            **row,
+            "sk_recorddateid": phase.day,
+            "sk_updatedateid": phase.day,
+            "batchid": phase.batch,
+            "iscustomer": before["iscustomer"] if before else 0,
+            "marketingnameplate": nameplate(row),
+            "match": match(row),
+        }
+        matches |= {now["match"], before["match"] if before else None}
+        known[row["agencyid"]] = now
+        changed.append(now)
+    tx.executemany(PUT, changed)
+    tx.executemany("INSERT OR IGNORE INTO touched VALUES (?)", zip(matches - {None}))
+    tx.execute(RECORDED, [phase.day, *ids])
+    now_known = tx.table(THESE, ids)
+    entered = dict(zip(now_known.column_names, now_known.columns, strict=True))
+    tx.emit(OUTLETS["prospect"], table("prospect", **entered))
+    tx.execute(COUNT, [phase.batch, len(rows), new, len(changed) - new])
 
 
 def _count(tx: Transaction, phase: Phase) -> None:

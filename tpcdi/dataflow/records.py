@@ -71,9 +71,6 @@ REPORT: Mapping[str, slice] = {
     "fi_out_dilut": slice(173, 186),
 }
 REPORT_OF = slice(186, 246)
-NUMBERS = ("fi_year", "fi_qtr", "fi_out_basic", "fi_out_dilut")
-AMOUNTS = REPORT.keys() - {*NUMBERS, "fi_qtr_start_date"}
-
 
 DAYS = {"written", "foundingdate", "firsttrade", "firsttradeonexchange", "fi_qtr_start_date"}
 """Which fields are days, as digits."""
@@ -121,15 +118,18 @@ def readable(tx: Transaction, batch: Batch) -> pa.Table:
     for kind, (where, forms) in FORMS.items():
         rows = np.flatnonzero(pc.equal(kinds, kind).to_numpy(zero_copy_only=False))
         of_kind = lines.take(rows)
-        columns = {
-            name: _column(of_kind, name, at) for name, at in {**where, "written": WRITTEN}.items()
-        }
-        found = wrong(columns, {"written": DAY, **forms})
+        texts = columns(of_kind, {**where, "written": WRITTEN})
+        found = wrong(texts, {"written": DAY, **forms})
         reasons |= {int(rows[index]): reason for index, reason in found.items()}
     of_none = pc.invert(pc.is_in(kinds, pa.array(FORMS))).to_numpy(zero_copy_only=False)
     for index in np.flatnonzero(of_none).tolist():
         reasons[index] = f"it is a record of no known type: {kinds[index].as_py()!r}"
     return without(tx, batch, reasons)
+
+
+def columns(lines: pa.Array, where: Mapping[str, slice]) -> dict[str, SEVERAL]:
+    """Take fields of several records of a kind, as texts: days as they are written elsewhere."""
+    return {name: _column(lines, name, at) for name, at in where.items()}
 
 
 def _column(lines: pa.Array, name: str, at: slice) -> SEVERAL:

@@ -47,7 +47,7 @@ def generate(
             batch = Batch(root, made.batch, eol, tell)
             batch.lines("BatchDate.txt", [str(made.today)], are_rows=False)
             for file, table in made.tables.items():
-                batch.tables(file, [table], "," if file == PROSPECT else "|")
+                batch.table(file, table, "," if file == PROSPECT else "|")
             batch.answer(made.answers)
             rows[made.batch] = batch.rows.total()
             dates = batch_dates(made.batch, made.today, made.today)
@@ -72,7 +72,7 @@ def _unfinished(out: Path, needed: float) -> Iterator[Path]:
                 for left in root.iterdir():  # of a run that was killed
                     shutil.rmtree(left) if left.is_dir() else left.unlink()
                 if shutil.disk_usage(root).free < needed:
-                    raise OSError(errno.ENOSPC, f"it takes about {needed / 1e9:.1f} GB")
+                    raise OSError(errno.ENOSPC, f"it takes about {needed / 1e6:,.0f} MB")
                 yield root
                 root.rename(out)
             except BaseException:

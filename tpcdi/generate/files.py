@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
 
-from tpcdi.generate.columns import Table, Writer
+import pyarrow as pa
+
+from tpcdi.generate import columns
+from tpcdi.generate.columns import Table
 from tpcdi.generate.crm import Answers
 
 AUDIT_HEAD = "DataSet, BatchID ,Date , Attribute , Value, DValue"
@@ -34,15 +37,11 @@ class Batch:
                 rows += are_rows
             self.count(name, rows)
 
-    def writer(self, name: str, delimiter: str = "|") -> Writer:
-        """Open a file of tables; the caller closes it."""
-        return Writer(self.path / name, delimiter, self._eol, lambda rows: self.count(name, rows))
-
-    def tables(self, name: str, tables: Iterable[Table], delimiter: str = "|") -> None:
-        """Write a file of tables."""
-        with self.writer(name, delimiter) as writer:
-            for table in tables:
-                writer.write(table)
+    def table(self, name: str, table: Table, delimiter: str = "|") -> None:
+        """Append rows to a file."""
+        with pa.OSFile(str(self.path / name), "ab") as file:
+            columns.write(table, file, delimiter, self._eol)
+        self.count(name, table.num_rows)
 
     def count(self, name: str, rows: int) -> None:
         """Count rows."""

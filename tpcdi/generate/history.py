@@ -3,7 +3,6 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import numpy as np
 
@@ -43,6 +42,7 @@ from tpcdi.generate.sizes import (
 )
 from tpcdi.generate.state import State
 
+HISTORY = "TradeHistory.txt"
 PERIODS_LEAST = 24
 """In so many periods the facts are made: what is bought in one may be sold in the next."""
 
@@ -61,7 +61,7 @@ def history(batch: Batch, scale: float, seed: int) -> State:
     crm = acts.crm
     asked = Prospects([], 0)
     asked.ask_around(crm, dice(seed, "prospects"), scale)
-    batch.tables(PROSPECT, [table_of(asked.records, prospects.COLUMNS)], ",")
+    batch.table(PROSPECT, table_of(asked.records, prospects.COLUMNS), ",")
     state = State(
         seed=seed,
         scale=scale,
@@ -76,7 +76,8 @@ def history(batch: Batch, scale: float, seed: int) -> State:
     answers.update(_trades(batch, state))
     answers.update(_watches(batch, state))
     answers.update(_filings(batch, filings, seed))
-    batch.tables(MARKET, quotes(state.listing, seed, FIRST_QUOTE, seconds(BATCH_1)))
+    for prices in quotes(state.listing, seed, FIRST_QUOTE, seconds(BATCH_1)):
+        batch.table(MARKET, prices)
     answers.update(row_answers(batch.rows))
     batch.answer(answers)
     return state
@@ -94,31 +95,25 @@ def _reference(batch: Batch) -> None:
 def _trades(batch: Batch, state: State) -> Answers:
     accounts = opened(state.crm.accounts)
     answers: Answers = Counter()
-    with ExitStack() as files:
-        trades, events, *others = (
-            (file, files.enter_context(batch.writer(file)))
-            for file in (TRADE, "TradeHistory.txt", CASH, HOLDING)
-        )
-        for start, end, count in _periods(TRADES(state.scale)):
-            placed, facts = trade(state, accounts, start, end, count)
-            rows = placed.by(HISTORY_END)
-            trades[1].write(rows)
-            events[1].write(facts[TRADE].select(["T_ID", "T_DTS", "T_ST_ID"]))
-            for file, writer in others:
-                writer.write(facts[file])
-            answers.update(trade_answers(rows, count))
-    answers["TradeHistory", "DimTradeHistory", "TH_Records"] = batch.rows["TradeHistory.txt"]
+    for start, end, count in _periods(TRADES(state.scale)):
+        placed, facts = trade(state, accounts, start, end, count)
+        rows = placed.by(HISTORY_END)
+        batch.table(TRADE, rows)
+        batch.table(HISTORY, facts[TRADE].select(["T_ID", "T_DTS", "T_ST_ID"]))
+        batch.table(CASH, facts[CASH])
+        batch.table(HOLDING, facts[HOLDING])
+        answers.update(trade_answers(rows, count))
+    answers["TradeHistory", "DimTradeHistory", "TH_Records"] = batch.rows[HISTORY]
     return answers
 
 
 def _watches(batch: Batch, state: State) -> Answers:
     customers = opened(state.crm.customers)
     answers: Answers = Counter()
-    with batch.writer(WATCH) as writer:
-        for start, end, count in _periods(WATCHES(state.scale)):
-            rows = watch(state, customers, start, end, count)
-            writer.write(rows)
-            answers.update(watch_answers(rows))
+    for start, end, count in _periods(WATCHES(state.scale)):
+        rows = watch(state, customers, start, end, count)
+        batch.table(WATCH, rows)
+        answers.update(watch_answers(rows))
     return answers
 
 

@@ -73,6 +73,6 @@ def checked(scale: float) -> float:
     if not SCALE_LEAST <= scale < float("inf"):
         raise ConfigError(
             f"there is no scale {scale:g}",
-            hint=f"Choose one from {SCALE_LEAST} on: 1 is about 1.5 million rows and 0.1 GB.",
+            hint=f"Choose one from {SCALE_LEAST} on: 1 is about 1.6 million rows and 0.1 GB.",
         )
     return scale

@@ -6,7 +6,6 @@ import pyarrow as pa
 from tpcdi.generate.columns import Ints, Table, moments, pick, picked
 from tpcdi.generate.listing import Listing
 
-COLUMNS = ("W_C_ID", "W_S_SYMB", "W_DTS", "W_ACTION")
 CANCELED_SHARE = 0.253
 SOON_SHARE = 0.1
 """Of those that end, so many do within hours."""

@@ -27,9 +27,13 @@ class Difference:
 
     def __str__(self) -> str:
         lines = [f"{self.table}: {self.missing} rows missing, {self.unexpected} unexpected"]
-        lines += [f"  - {row}" for row in self.first_missing]
-        lines += [f"  + {row}" for row in self.first_unexpected]
+        lines += [f"  - {_told(row)}" for row in self.first_missing]
+        lines += [f"  + {_told(row)}" for row in self.first_unexpected]
         return "\n".join(lines)
+
+
+def _told(row: Row) -> str:
+    return ", ".join(f"{name}={'NULL' if of is None else of}" for name, of in row.items())
 
 
 def compare(warehouse: Connection, oracle: duckdb.DuckDBPyConnection) -> list[Difference]:

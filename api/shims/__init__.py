@@ -1,0 +1,69 @@
+"""Shims: what the island asks of an engine that holds tables, the same of each kind."""
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from api.answer import Column
+from api.catalogue import Flow
+from api.costs import Estimate
+from api.cut import Seen
+from etl_procs.model import Outlet
+
+
+class Shim(Protocol):
+    """A session with an engine. It is asked by one query at a time."""
+
+    name: str
+    dialect: str
+    """The SQL that it speaks, by sqlglot's name."""
+
+    @property
+    def orders_text(self) -> bool:
+        """Whether it orders text by its bytes."""
+        ...
+
+    def limit(self, timeout_ms: int) -> None:
+        """Have what takes longer end with an error, from now on."""
+        ...
+
+    def prepare(self, outlets: Sequence[Outlet]) -> None:
+        """Get ready to be sent rows of these tables: before a snapshot, which only reads."""
+        ...
+
+    def snapshot(self, flows: Sequence[Flow]) -> Seen:
+        """Begin to see one state, and tell what has arrived in it."""
+        ...
+
+    def shipped(self, outlet: Outlet) -> str:
+        """Name the temporary table for rows of a table."""
+        ...
+
+    def ship(self, outlet: Outlet, rows: Iterable[pa.Table]) -> None:
+        """Put rows, or their keys alone, into it, until the snapshot ends."""
+        ...
+
+    def estimate(self, query: str) -> Estimate:
+        """Tell what the engine expects of a query."""
+        ...
+
+    def columns(self, query: str) -> tuple[Column, ...]:
+        """Tell the columns of what a query gives, without asking it."""
+        ...
+
+    def rows(self, query: str, columns: Sequence[Column]) -> Generator[pa.RecordBatch]:
+        """Ask a query, and give its rows as they come."""
+        ...
+
+    def end(self) -> None:
+        """Forget the state that was seen, and what was shipped."""
+        ...
+
+    def cancel(self) -> None:
+        """Have what runs end soon. Another thread may ask for it."""
+        ...
+
+    def close(self) -> None:
+        """End the session."""
+        ...

@@ -1,0 +1,291 @@
+"""Tracing: from a row back to its batch, the procedures that gave it, and its tuples in Kafka."""
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from api.grant import Scope
+from api.guard import Needed, needs
+from api.line import Line
+from api.past import Asked, Finder, Past
+from api.problem import JSON, problems
+from api.values import dump, to_json
+from etl_procs.batch import index_of, offset_of
+from etl_procs.dataflow import Dataflow
+from etl_procs.history import Taken
+from etl_procs.letter import shown_place
+from etl_procs.model import Outlet
+from headrace.config import Broker
+from headrace.errors import HeadraceError
+from ingest import recall
+from migrations import rows
+
+AT_ONCE, WAITING_MAX = 2, 16
+TUPLES_MAX = 100
+"""So many tuples are read back for one request, or one for each row."""
+ANY = "-"
+"""Stands for the dataflow, where only one has a table of that name."""
+
+NONE: list[str] = []
+SENT = Needed((Scope.SUBSCRIBE,), keeps_to_tables=False)
+
+
+class PlaceOut(BaseModel):
+    """Where in a topic the tuples of a batch are: from the first one on, and before the next."""
+
+    stream: str
+    topic: str
+    partition: int
+    first_offset: int
+    first_index: int | None = Field(
+        None,
+        description="Which of the tuples of its record the first one is, from 0 on; null: the "
+        "last, or the only one.",
+    )
+    next_offset: int
+    next_index: int = Field(description="Above 0: the batch ends amid that record.")
+
+
+class TupleOut(BaseModel):
+    """A tuple, as its source sent it."""
+
+    stream: str
+    partition: int
+    offset: int
+    index: int | None = None
+    source: str | None = None
+    seq: int | None = None
+    value: str | None = Field(None, description="Its bytes, where they are text.")
+    value_base64: str | None = Field(None, description="Where they are not.")
+    reason: str | None = Field(None, description="Why it did not decode.")
+
+
+class RowOut(BaseModel):
+    """A row, and where it came from."""
+
+    where: rows.Where
+    operation: str = Field(description="append; of a table with a key, upsert or delete.")
+    values: dict[str, Any] = Field(description="The row; of a deletion, its key.")
+    partition: int | None = Field(None, description="The partition of the dataflow that gave it.")
+    batch: int | None = Field(None, description="null: it was merged before main kept batches.")
+    committed_at: str | None = Field(None, description="null: that is forgotten.")
+    arrived_by: str | None = Field(
+        None,
+        description="When the last push to the warehouse was, which may not be the one that "
+        "brought it; null: it has not arrived.",
+    )
+    again: list[int] = Field(
+        description="The batches whose dead letters it ran again: the last is what took the tuples."
+    )
+    places: list[PlaceOut] | None = Field(None, description="null: they are forgotten.")
+    tuples: list[TupleOut] | None = Field(
+        None, description="null: not asked for, or not to be told."
+    )
+    lacking: str = Field(description="Why there are not all of these tuples.")
+
+
+EXAMPLE: dict[str, Any] = {
+    "table": "leaderboard.votes",
+    "warehouse": "default",
+    "procedures": ["count"],
+    "streams": ["votes"],
+    "rows": [
+        {
+            "where": "delta",
+            "operation": "append",
+            "values": {"phone": "555-0100", "contestant": 2, "name": "Tabatha"},
+            "partition": 0,
+            "batch": 7,
+            "committed_at": "2026-11-19T17:40:02.114000+00:00",
+            "arrived_by": "2026-11-19T17:40:02.300120+00:00",
+            "again": [],
+            "places": [
+                {
+                    "stream": "votes",
+                    "topic": "leaderboard.votes",
+                    "partition": 1,
+                    "first_offset": 42,
+                    "first_index": None,
+                    "next_offset": 43,
+                    "next_index": 0,
+                }
+            ],
+            "tuples": None,
+            "lacking": "",
+        }
+    ],
+    "more": False,
+}
+
+
+class TraceOut(BaseModel):
+    """Rows of a table, and what gave them."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    table: str
+    warehouse: str
+    procedures: list[str] = Field(description="Those that give to the table.")
+    streams: list[str] = Field(description="The border streams from which batches come to them.")
+    rows: list[RowOut]
+    more: bool = Field(description="There are more rows with these values, which are older.")
+
+
+@dataclass(frozen=True, slots=True)
+class Tracer:
+    """Traces rows of the loaded dataflows' tables."""
+
+    finder: Finder
+    broker: Callable[[], Broker]
+
+    def trace(self, dataflow: str, table: str, asked: Asked) -> bytes:
+        """Find rows, and tell where they came from."""
+        found = self.finder.find("" if dataflow == ANY else dataflow, table, asked)
+        most = max(TUPLES_MAX // len(found.pasts), 1) if asked.tuples else 0
+        told = TraceOut(
+            table=found.outlet.full_name,
+            warehouse=found.warehouse,
+            procedures=[procedure.name for procedure in found.procedures],
+            streams=[stream.name for stream in found.streams],
+            rows=[self._told(found.flow, found.outlet, past, most) for past in found.pasts],
+            more=found.more,
+        )
+        return dump(told.model_dump(mode="json"))
+
+    def _told(self, flow: Dataflow, outlet: Outlet, past: Past, most: int) -> RowOut:
+        row = past.row
+        operation = "append" if not outlet.key else "delete" if row.is_deleted else "upsert"
+        tuples, lacking = self._recalled(flow, past, most) if most else (None, "")
+        return RowOut(
+            where=row.where,
+            operation=operation,
+            values={name: to_json(value) for name, value in row.values.items()},
+            partition=row.partition,
+            batch=row.batch,
+            committed_at=_moment(past.committed_at),
+            arrived_by=_moment(past.arrived_by),
+            again=past.again,
+            places=None if past.taken is None else [_place(flow, one) for one in past.taken],
+            tuples=tuples,
+            lacking=lacking,
+        )
+
+    def _recalled(self, flow: Dataflow, past: Past, most: int) -> tuple[list[TupleOut] | None, str]:
+        """Read the tuples of a batch back, and say why some are not there."""
+        if past.taken is None or past.row.partition is None:
+            return None, "it is forgotten where they are"
+        found: list[TupleOut] = []
+        lacking = []
+        mine = recall.Mine(past.row.partition, flow.partitions)
+        for name, some in groupby(past.taken, attrgetter("stream")):
+            if len(found) == most:
+                lacking.append(f"none of {name} is among them")
+                continue
+            stretches = [recall.Stretch(one.partition, one.first, one.next) for one in some]
+            topic_id = past.topic_ids[name]
+            assert topic_id is not None, "a batch was read from it"
+            try:
+                recalled = recall.recall(
+                    self.broker(), flow.streams[name], topic_id, stretches, mine, most - len(found)
+                )
+            except HeadraceError as error:
+                lacking.append(error.what)
+            else:
+                found += map(tuple_out, recalled.tuples)
+                lacking += [recalled.lacking] if recalled.lacking else []
+        return found, "; ".join(lacking)
+
+
+def router(tracer: Tracer) -> APIRouter:
+    """Make the route."""
+    made = APIRouter(prefix="/v1/tables", tags=["tables"])
+    line = Line("traces", at_once=AT_ONCE, waiting_max=WAITING_MAX)
+
+    @made.get(
+        "/{dataflow}/{table}/trace",
+        response_model=TraceOut,
+        responses=problems(400, 401, 403, 404, 409, 422, 503),
+        dependencies=needs(Scope.QUERY),
+    )
+    async def trace_row(
+        request: Request,
+        dataflow: Annotated[
+            str,
+            Path(description=f"The dataflow; {ANY}: the only one with such a table."),
+        ],
+        table: str,
+        key: Annotated[
+            list[str], Query(description="The values of the table's key, in its order.")
+        ] = NONE,
+        where: Annotated[
+            list[str], Query(description="Of a table without a key: COLUMN=VALUE.")
+        ] = NONE,
+        warehouse: Annotated[
+            str, Query(description="Where it is looked for; empty: the first that has the table.")
+        ] = "",
+        tuples: Annotated[
+            bool,
+            Query(
+                description=f"Read the tuples back, {TUPLES_MAX} of them. It takes the scope "
+                "`subscribe` as well: sources may have sent more than tables show."
+            ),
+        ] = False,
+    ) -> Response:
+        """Tell where a row is, and where it came from.
+
+        Which batch of which procedures brought it there last, when that was committed, and where in
+        Kafka the tuples of that batch are.
+        """
+        if tuples:
+            await SENT(request)
+        asked = Asked(key, where, warehouse, tuples)
+        body = await line.run(partial(tracer.trace, dataflow, table, asked))
+        return Response(body, media_type=JSON)
+
+    return made
+
+
+def _place(flow: Dataflow, taken: Taken) -> PlaceOut:
+    first = shown_place(taken.first)
+    return PlaceOut(
+        stream=taken.stream,
+        topic=flow.streams[taken.stream].topic,
+        partition=taken.partition,
+        first_offset=offset_of(taken.first),
+        first_index=first["_index"],
+        next_offset=offset_of(taken.next),
+        next_index=index_of(taken.next),
+    )
+
+
+def _moment(at: datetime | None) -> str | None:
+    return None if at is None else at.astimezone(UTC).isoformat()
+
+
+def tuple_out(one: recall.Recalled) -> TupleOut:
+    """Write a tuple's bytes as text where they are text, and in base64 where they are not."""
+    text, coded = None, None
+    try:
+        text = None if one.value is None else one.value.decode()
+    except UnicodeDecodeError:
+        coded = base64.b64encode(one.value or b"").decode()
+    return TupleOut(
+        stream=one.stream,
+        partition=one.partition,
+        offset=one.offset,
+        index=one.index,
+        source=one.source,
+        seq=one.seq,
+        value=text,
+        value_base64=coded,
+        reason=one.reason,
+    )

@@ -1,0 +1,181 @@
+"""The workers: processes that answer queries, each in its turn."""
+
+import logging
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from socket import socketpair
+from typing import Any, NamedTuple
+
+import anyio
+from anyio import to_thread
+
+from api.errors import CANCELLED, SLOW, Busy, LimitExceeded, QueryCancelled
+from api.island import Setting
+from api.messages import TOO_LARGE, Ask, Begun, Cancel, Done, Explain, Explained, Start
+from headrace.clock import SystemClock
+from headrace.errors import HeadraceError
+
+CANCEL_S = 2.0
+"""How long a worker that is told to end a query may take before it is killed."""
+
+CLOCK = SystemClock()
+
+log = logging.getLogger(__name__)
+
+
+class Workers:
+    """So many queries are answered at once, so many wait, and who comes then may come again."""
+
+    def __init__(
+        self, setting: Setting, *, size: int, waiting_max: int, memory_mb_max: int
+    ) -> None:
+        self._start = Start(setting, memory_mb_max)
+        self._size = size
+        self._waiting_max = waiting_max
+        self._turns = anyio.Semaphore(size)
+        self._inside = 0
+        self._idle: deque[Worker] = deque()
+        self._threads = anyio.CapacityLimiter(size)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator["Worker"]:
+        """Have a worker for one query. One that is left in the middle of it is killed."""
+        if self._inside >= self._size + self._waiting_max:
+            raise Busy(
+                f"as many queries run ({self._size}) and wait ({self._waiting_max}) as may",
+                hint="Ask again in a moment.",
+            )
+        self._inside += 1
+        try:
+            async with self._turns:
+                # The one that was idle for the shortest time knows the most of what is asked now.
+                worker = self._idle.pop() if self._idle else None
+                if worker is None or not worker.is_alive:
+                    worker = Worker(self._start, self._threads)
+                try:
+                    yield worker
+                finally:
+                    if worker.is_free:
+                        self._idle.append(worker)
+                    else:
+                        worker.kill()
+        finally:
+            self._inside -= 1
+
+    def close(self) -> None:
+        """End all that are idle; those at work end with this process."""
+        while self._idle:
+            self._idle.pop().kill()
+
+
+class _Lost(NamedTuple):
+    """What is said of a worker that says nothing more itself."""
+
+    error: HeadraceError
+
+
+class Worker:
+    """One process, and the socket to it."""
+
+    def __init__(self, start: Start, threads: anyio.CapacityLimiter) -> None:
+        self._threads = threads
+        self._memory_mb_max = start.memory_mb_max
+        ours, theirs = socketpair()
+        with theirs:
+            descriptor = theirs.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "api.worker", str(descriptor)],
+                pass_fds=[descriptor],
+                stdin=subprocess.DEVNULL,
+            )
+        self._connection = Connection(ours.detach())
+        self._connection.send(start)
+        self._ending: threading.Timer | None = None
+        self._timeout_ms, self._deadline = 0, 0.0
+        self._is_cancelled = False
+        self.is_free = True
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    async def ask(self, ask: Ask | Explain) -> Begun | Explained:
+        """Ask a query; raise what keeps it from being answered."""
+        self.is_free = self._is_cancelled = False
+        self._timeout_ms = ask.asked.timeout_ms
+        # PostgreSQL ends what takes too long there; this is for what takes long elsewhere.
+        self._deadline = CLOCK.monotonic() + self._timeout_ms / 1000 + CANCEL_S
+        with suppress(OSError):  # that it has gone is heard
+            self._connection.send(ask)
+        said = await self.hear()
+        assert isinstance(said, Begun | Explained), said
+        return said
+
+    async def hear(self) -> Begun | bytes | Done | Explained:
+        """Hear the next word about the query."""
+        said: Any = await to_thread.run_sync(
+            partial(self._heard, self._deadline), limiter=self._threads, abandon_on_cancel=True
+        )
+        if isinstance(said, _Lost):
+            raise said.error
+        if isinstance(said, (Done, Explained, BaseException)):
+            self.is_free = True
+            if self._ending is not None:
+                self._ending.cancel()  # or the next query would end with this one
+        if isinstance(said, BaseException):
+            raise said
+        assert isinstance(said, Begun | bytes | Done | Explained), said
+        return said
+
+    def cancel(self, id: str) -> None:
+        """Have the query at hand end: soon by itself, or else with the process."""
+        self._is_cancelled = True
+        with suppress(OSError):
+            self._connection.send(Cancel(id))
+        self._ending = threading.Timer(CANCEL_S, self._kill_if_at_work)
+        self._ending.daemon = True
+        self._ending.start()
+
+    def kill(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._process.wait()  # a thread that still listens hears the end
+
+    def _kill_if_at_work(self) -> None:
+        if not self.is_free:
+            self._process.kill()
+
+    def _heard(self, deadline: float) -> Any:
+        try:
+            if not self._connection.poll(max(deadline - CLOCK.monotonic(), 0)):
+                return _Lost(
+                    LimitExceeded(
+                        f"the query took longer than {self._timeout_ms} ms",
+                        hint=SLOW,
+                    )
+                )
+            return self._connection.recv()
+        except (EOFError, OSError):
+            code = self._process.wait()
+        if self._is_cancelled:
+            return _Lost(QueryCancelled(CANCELLED, hint="Ask it again."))
+        if code == TOO_LARGE:
+            return _Lost(
+                LimitExceeded(
+                    f"the query took more memory than {self._memory_mb_max} MB",
+                    hint="Ask for less at once; the limit is api.query_memory_mb_max.",
+                )
+            )
+        return _Lost(
+            HeadraceError(
+                f"the process that answered the query has ended, with code {code}",
+                hint="Ask again; `headrace logs api` may tell more.",
+            )
+        )

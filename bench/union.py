@@ -1,0 +1,159 @@
+"""One table in two places: whether what is staged is shipped to the rest, or each computes a part.
+
+It is the query island's experiment: tables of which 0 to 100 % is staged, by either plan and by the
+one that the island chooses; beside it, PostgreSQL alone with all of it merged.
+"""
+
+import statistics
+from collections.abc import Mapping
+from itertools import count
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from adbc_driver_postgresql import dbapi
+
+from api.plans import Plan
+from bench import postgres, union_table
+from bench.harness import Figures, Result, Setup, folder, timed
+from bench.union_table import BATCHES, Union, staged
+
+SMALL, LARGE = 200_000, 5_000_000
+PERCENT, PERCENT_QUICK = (100, 90, 75, 50, 25, 10, 5, 1, 0), (100, 50, 5, 1, 0)
+SHAPES: Mapping[str, str] = {
+    "scan": "SELECT * FROM trades",
+    "filter": "SELECT id, price FROM trades WHERE account = 5",
+    "aggregate": "SELECT symbol, count(*), sum(price), avg(quantity) FROM trades GROUP BY symbol",
+    "top": "SELECT id, price FROM trades ORDER BY price DESC, id LIMIT 10",
+    "keyed_scan": "SELECT * FROM latest",
+    "keyed_aggregate": "SELECT symbol, count(*), sum(price) FROM latest GROUP BY symbol",
+}
+SHAPES_LARGE = ("scan", "aggregate")
+PUSHED_DOWN = "SELECT count(*), sum(price), avg(quantity) FROM trades"
+PUSHED_AT = 5
+"""Per cent that are staged when pushing down is compared with fetching."""
+PLANNED = 200
+
+
+class Point(NamedTuple):
+    """A query over a table of which so much is staged."""
+
+    shape: str
+    percent: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        """Name it, as a key of figures begins."""
+        return f"{self.shape}_of_{self.size}_at_{self.percent}"
+
+
+def run(setup: Setup) -> Result:
+    """Measure at each share, from all staged to nothing."""
+    small, large = setup.size(SMALL, SMALL), setup.size(LARGE, 0)
+    seconds: dict[Point, dict[Plan, float]] = {}
+    chosen: dict[Point, Plan] = {}
+    ratios: dict[str, list[float]] = {}
+    figures: Figures = {}
+    peers: dict[str, Figures] = {"postgres": {}}
+    for size, shapes in ((small, tuple(SHAPES)), *(((large, SHAPES_LARGE),) * (not setup.quick))):
+        with (
+            folder(setup.folder, "core") as place,
+            postgres.server(place) as conninfo,
+            staged(place, postgres.url(conninfo), max(size, BATCHES)) as table,
+        ):
+            for percent in PERCENT_QUICK if setup.quick else PERCENT:
+                table.stage_only(percent)
+                for shape in shapes:
+                    point = Point(shape, percent, size)
+                    seconds[point], chosen[point] = by_plans(table, SHAPES[shape], setup.rounds)
+                if percent == PUSHED_AT:
+                    ratios["fetch_to_pushdown"] = fetched_to_pushed(table, setup.rounds)
+                    figures |= planning(table)
+            plain, ours = beside_postgres(table, postgres.url(conninfo), setup.rounds)
+            ratios["main_to_postgres"] = [o / p for o, p in zip(ours, plain, strict=True)]
+            peers["postgres"][f"scan_of_{size}_ms"] = 1e3 * statistics.median(plain)
+    worst = max(
+        of[chosen[point]] / min(of.values()) for point, of in seconds.items() if len(of) > 1
+    )
+    return Result(
+        figures={
+            **figures,
+            **{
+                f"{point.name}_{plan.value}_ms": 1e3 * took
+                for point, of in seconds.items()
+                for plan, took in of.items()
+            },
+        },
+        peers=peers,
+        ratios={**ratios, "choice_to_best_worst_case": [worst]},
+        settings={
+            "sizes": [small] if setup.quick else [small, large],
+            "shapes": dict(SHAPES),
+            "pushed_down": PUSHED_DOWN,
+            "pushed_down_at_percent": PUSHED_AT,
+            "planned": PLANNED,
+            "format": "Arrow",
+        },
+    )
+
+
+def by_plans(table: Union, sql: str, rounds: int) -> tuple[dict[Plan, float], Plan]:
+    """Ask by each plan that can be, in turns, and see that all give the same rows."""
+    found = [table.ask(sql, plan) for plan in (Plan.SHIP, Plan.SPLIT)]
+    plans = list(dict.fromkeys(took.plan for took in found))
+    first, *others = (took.table.num_rows for took in found)
+    assert all(other == first for other in others), f"{sql}: the plans give other rows"
+    times: dict[Plan, list[float]] = {plan: [] for plan in plans}
+    for turn in range(rounds):
+        for plan in plans if turn % 2 == 0 else reversed(plans):
+            times[plan].append(table.ask(sql, plan).seconds)
+    return {plan: statistics.median(of) for plan, of in times.items()}, table.ask(sql).plan
+
+
+def fetched_to_pushed(table: Union, rounds: int) -> list[float]:
+    """Compare an aggregate of parts with fetching all rows and aggregating them here."""
+    ratios = []
+    for _ in range(rounds):
+        with timed() as seconds:
+            rows = table.ask(SHAPES["scan"]).table
+            total = pc.sum(pc.cast(rows["price"], pa.decimal128(38, 2)))
+            pc.mean(rows["quantity"])
+        pushed = table.ask(PUSHED_DOWN)
+        ((counted, summed, _),) = _rows(pushed.table)
+        assert (counted, summed) == (len(rows), str(total))
+        ratios.append(seconds() / pushed.seconds)
+    return ratios
+
+
+def planning(table: Union) -> Figures:
+    """Plan queries that nobody has asked before."""
+    numbers = count()
+    took = [
+        table.explain(
+            f"SELECT symbol, count(*), sum(price) FROM trades WHERE account = {next(numbers)} "  # noqa: S608
+            "GROUP BY symbol ORDER BY 2 DESC LIMIT 3"
+        )
+        for _ in range(PLANNED)
+    ]
+    return {"planning_ms_p50": 1e3 * statistics.median(took)}
+
+
+def beside_postgres(table: Union, url: str, rounds: int) -> tuple[list[float], list[float]]:
+    """Ask for all rows, of PostgreSQL alone and of ours, in turns."""
+    plain, ours = [], []
+    with dbapi.connect(url, autocommit=True) as connection:
+        for _ in range(rounds):
+            with timed() as seconds, connection.cursor() as cursor:
+                cursor.execute(f"SELECT * FROM {union_table.union.name}_main.trades")  # noqa: S608
+                rows = cursor.fetch_arrow_table().num_rows
+            plain.append(seconds())
+            took = table.ask(SHAPES["scan"])
+            assert took.table.num_rows == rows
+            ours.append(took.seconds)
+    return plain, ours
+
+
+def _rows(table: pa.Table) -> list[tuple[object, ...]]:
+    columns = table.to_pydict().values()
+    return sorted(zip(*columns, strict=True), key=repr)

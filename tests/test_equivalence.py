@@ -1,0 +1,256 @@
+"""Whatever is asked, by whatever plan, wherever the rows are: the answer is PostgreSQL's own."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import every
+import psycopg
+import pytest
+from random_queries import Queries
+from shop import HERE, Answering, Warehoused, island_over
+
+from api.catalogue import Catalogue
+from api.cut import Freshness
+from api.errors import QueryRefused
+from api.island import Setting
+from api.plans import Plan
+from etl_procs import reader
+from etl_procs.reader import Snapshot
+from headrace.crash import CrashPoints
+from headrace.errors import Refused
+from migrations import layout, warehouse
+from migrations.merge import Merging
+from migrations.push import Push
+from migrations.warehouse import Connection, Warehouse
+
+QUERIES_OF_A_SEED = 120
+DIGITS = 9
+"""Of sums of doubles, which depend on the order in which they are added."""
+
+
+@dataclass
+class Divided:
+    """Rows that are staged, in delta and in main, and all of them in plain tables."""
+
+    island: Answering
+    connection: Connection
+
+    def expected(self, query: str) -> tuple[list[str], list[str]] | None:
+        """Ask PostgreSQL of the plain tables; None: it refuses."""
+        try:
+            cursor = self.connection.execute(query.encode())
+        except psycopg.Error:
+            return None
+        types = self.connection.adapters.types
+        names = [types[column.type_code].regtype for column in cursor.description or ()]
+        return names, written(query, cursor.fetchall())
+
+    def found(self, query: str, plan: Plan | None) -> tuple[list[str], list[str]] | None:
+        try:
+            answer = self.island.query(query, Freshness.STAGED, plan=plan)
+        except Refused:
+            return None
+        return [column.type for column in answer.columns], written(query, answer.rows)
+
+
+def written(query: str, rows: Any) -> list[str]:
+    found = [repr([plain(value) for value in row]) for row in rows]
+    return found if " ORDER BY " in query and " OVER " not in query else sorted(found)
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if not math.isfinite(value) else float(f"{value + 0.0:.{DIGITS}g}")
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return value
+
+
+@contextmanager
+def divided(home: Path, url: str, random: Random) -> Iterator[Divided]:
+    """Divide random rows at random between staged, delta and main."""
+    every.GIVEN.clear()
+    rows = [(every.a_row(random, 40), random.random() < 0.2) for _ in range(120)]
+    cuts = sorted(random.randrange(121) for _ in range(5))
+    parts = [rows[a:b] for a, b in zip([0, *cuts], [*cuts, 120], strict=True)]
+    merged, arrived = sorted(random.randrange(len(parts) - 1) for _ in range(2))
+    store = Warehoused(home, every.flow)
+    island = island_over(url, store.reader, every.flow)
+    with warehouse.connect(url, application="test") as connection:
+        connection.execute(
+            "DROP SCHEMA IF EXISTS every, every_main, every_delta, headrace, plain CASCADE"
+        )
+        layout.prepare(connection, HERE, every.flow)
+        batches = [batch for batch in every.batches(parts) if batch]
+        store.run(every.numbers, *batches[:merged])
+        store.push(connection)
+        store.merge(connection)
+        store.run(every.numbers, *batches[merged:arrived])
+        store.push(connection)
+        store.run(every.numbers, *batches[arrived:])
+        make_plain(connection, rows)
+        yield Divided(island, connection)
+    island.close()
+    store.close()
+
+
+def make_plain(connection: Connection, rows: list[tuple[every.Row, bool]]) -> None:
+    connection.execute("CREATE SCHEMA plain")
+    for outlet in (every.facts, every.states):
+        columns = ", ".join(f"{column.name} {column.sql}" for column in outlet.columns.columns)
+        typed = columns.replace("INTEGER", "bigint").replace("REAL", "double precision")
+        connection.execute(f"CREATE TABLE plain.{outlet.name} ({typed})".encode())
+    states: dict[int, every.Row] = {}
+    for row, is_deleted in rows:
+        states.pop(row[0], None)
+        if not is_deleted:
+            states[row[0]] = row
+    places = ", ".join(["%s"] * len(every.facts.columns.names))
+    with connection.cursor() as cursor:
+        for name, held in (("facts", [row for row, _ in rows]), ("states", states.values())):
+            cursor.executemany(f"INSERT INTO plain.{name} VALUES ({places})".encode(), held)
+    connection.execute("SET search_path TO plain; SET timezone TO 'UTC'")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_queries_have_the_answers_of_postgresql_by_every_plan(
+    tmp_path: Path, warehouse_url: str, seed: int
+) -> None:
+    by_plan = searched(tmp_path, warehouse_url, seed, QUERIES_OF_A_SEED)
+    assert by_plan[Plan.SPLIT] > QUERIES_OF_A_SEED / 10, "few queries were divided"
+    assert by_plan[Plan.GATHER] > 3, "few joins were made here"
+
+
+def searched(home: Path, url: str, seed: int, count: int) -> Counter[Plan]:
+    """Ask random queries; tell how many were answered by which plan."""
+    queries, by_plan = Queries(seed), Counter[Plan]()
+    random = Random(seed)  # noqa: S311 - repeatable on purpose
+    with divided(home, url, random) as rows:
+        for _ in range(count):
+            query = queries.query()
+            expected = rows.expected(query)
+            for plan in (Plan.SHIP, Plan.SPLIT, Plan.GATHER):
+                found = rows.found(query, plan)
+                assert found == expected, f"{query} by {plan} differs"
+                by_plan[rows.island.plan] += rows.island.plan is plan and expected is not None
+    return by_plan
+
+
+def test_tables_in_two_warehouses_are_joined_at_one_cut(
+    tmp_path: Path, warehouse_url: str, second_url: str
+) -> None:
+    """One warehouse is behind the other, and both behind the core: whatever is asked for, each row
+    is there once, and the batch is the same for all tables.
+    """
+    random = Random(7)  # noqa: S311 - repeatable on purpose
+    every.GIVEN.clear()
+    rows = [(every.a_row(random, 30), random.random() < 0.2) for _ in range(80)]
+    first = Warehouse("first", warehouse_url, ("every.facts",))
+    second = Warehouse("second", second_url, ("every.states",))
+    store = Warehoused(tmp_path, every.flow)
+    store.origin.feed(every.flow.name, [first.name, second.name])
+    setting = Setting((first, second), (store.reader.path,), Catalogue.of({"every": every.flow}))
+    island = Answering(setting)
+    with ExitStack() as opened:
+        at = {
+            place: opened.enter_context(warehouse.connect(place.url, application="test"))
+            for place in (first, second)
+        }
+
+        def push(place: Warehouse, *, merge: bool) -> None:
+            Push(0, place, store.origin, CrashPoints(), 1_000).run(at[place], every.flow)
+            if merge:
+                Merging(place, CrashPoints()).run(at[place], every.flow)
+
+        for place, connection in at.items():
+            layout.prepare(connection, place, every.flow)
+        done = 0
+
+        def run(count: int) -> None:
+            nonlocal done
+            store.run(every.numbers, *every.batches([rows[done : done + count]]))
+            done += count
+
+        plain = opened.enter_context(warehouse.connect(warehouse_url, application="test"))
+        joined = "SELECT x.id, x.t, y.p FROM states x {} facts y ON x.id = y.id AND y.n <> 0"
+        queries = [
+            *(joined.format(kind) for kind in ("JOIN", "LEFT JOIN", "RIGHT JOIN")),
+            "SELECT y.t, count(*), sum(x.p), avg(y.w), max(x.d) FROM states x JOIN facts y "
+            "ON x.id = y.id WHERE y.b GROUP BY y.t HAVING count(*) > 1 ORDER BY 2 DESC, 1 LIMIT 5",
+        ]
+        for batch, (ahead, behind, freshness) in enumerate(
+            [
+                (first, second, Freshness.STAGED),
+                (second, first, Freshness.STAGED),
+                (first, second, Freshness.DELTA),
+                (second, first, Freshness.MAIN),
+            ],
+            1,
+        ):
+            run(10)
+            push(behind, merge=batch % 2 == 0)
+            run(5)
+            push(ahead, merge=True)
+            if freshness is Freshness.STAGED:
+                run(5)
+            plain.execute("DROP SCHEMA IF EXISTS plain CASCADE")
+            make_plain(plain, rows[:done])
+            for query in queries:
+                found = island.query(query, freshness)
+                assert island.plan is Plan.GATHER
+                assert found.as_of == {"every": store.batch(every.flow)}
+                expected = plain.execute(query.encode()).fetchall()
+                assert written(query, found.rows) == written(query, expected), query
+        with pytest.raises(QueryRefused, match="no warehouse has all of its tables"):
+            island.query("SELECT upper(x.t) FROM states x JOIN facts y ON x.id = y.id")
+    island.close()
+    store.close()
+
+
+def test_a_push_that_overtakes_the_cores_snapshot_to_one_of_two_warehouses_is_waited_for(
+    tmp_path: Path, warehouse_url: str, second_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every.GIVEN.clear()
+    first = Warehouse("first", warehouse_url, ("every.facts",))
+    second = Warehouse("second", second_url, ("every.states",))
+    store = Warehoused(tmp_path, every.flow)
+    store.origin.feed(every.flow.name, [first.name, second.name])
+    catalogue = Catalogue.of({"every": every.flow})
+    island = Answering(Setting((first, second), (store.reader.path,), catalogue))
+
+    def commit(number: int) -> None:
+        store.run(every.numbers, *every.batches([[((number, *[None] * 8), False)]]))
+
+    with ExitStack() as opened:
+        at = {}
+        for place in (first, second):
+            at[place] = opened.enter_context(warehouse.connect(place.url, application="test"))
+            layout.prepare(at[place], place, every.flow)
+        commit(1)
+        Push(0, first, store.origin, CrashPoints(), 10).run(at[first], every.flow)
+        taken: list[bool] = []
+        cut_of_cores = reader.cut
+
+        @contextmanager
+        def overtaken(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
+            with cut_of_cores(paths) as snapshots:
+                if not taken:
+                    commit(2)
+                    Push(0, second, store.origin, CrashPoints(), 10).run(at[second], every.flow)
+                taken.append(True)
+                yield snapshots
+
+        monkeypatch.setattr(reader, "cut", overtaken)
+        found = island.query("SELECT x.id FROM states x JOIN facts y ON x.id = y.id ORDER BY 1")
+    assert found.rows == ((1,), (2,))
+    assert found.as_of == {"every": 2}
+    assert len(taken) == 2
+    island.close()
+    store.close()

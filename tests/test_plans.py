@@ -1,0 +1,272 @@
+"""The plans: which can be, what they cost, which is taken, and what is said of it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Context, Decimal
+from pathlib import Path
+from typing import Any
+
+import every
+import pytest
+import shop
+from hypothesis import given
+from hypothesis import strategies as st
+from serving import Client, assert_problem, serving
+from shop import HERE, Answering, Warehoused, ask, island_over
+from waiting import until
+
+from api import costs, plans
+from api.calibrate import Calibration
+from api.costs import Estimate, Rates, Staged
+from api.cut import Freshness
+from api.errors import NoLonger, Unfinished
+from api.finish import quotient
+from api.plans import Candidate, Plan
+from headrace.clock import SystemClock
+from headrace.errors import ConfigError
+from migrations import layout, warehouse
+from migrations.warehouse import DEFAULT, Warehouse
+
+STAGED = Freshness.STAGED
+
+
+@pytest.fixture
+def client(
+    connection: warehouse.Connection, warehouse_url: str, store: shop.Shop
+) -> Iterator[Client]:
+    store.sell((1, 1.0, "a"), (2, -2.0, "b"))
+    store.push(connection)
+    store.sell((3, 3.0, "a"))
+    with serving(island_over(warehouse_url, store.reader)) as made:
+        yield made
+
+
+def explained(client: Client, sql: str, **more: object) -> dict[str, Any]:
+    reply = client.send("POST", "/v1/query/explain", json.dumps({"sql": sql, **more}))
+    assert reply.status == 200, reply.body
+    found: dict[str, Any] = reply.document
+    return found
+
+
+def test_explain_tells_each_plan_its_cost_and_what_engines_are_asked(client: Client) -> None:
+    told = explained(client, "SELECT note, count(*) FROM sales WHERE id > 0 GROUP BY note")
+    ship, split = told["candidates"]
+    assert (ship["plan"], split["plan"]) == ("ship", "split")
+    assert told["plan"] == min((ship, split), key=lambda one: one["cost_ms"])["plan"]
+    assert "are less than" in told["because"]
+    assert "pg_temp" in ship["sql"]["default"]
+    assert 'WHERE "sales"."id" > 0 GROUP BY "sales"."note"' in split["sql"]["default"]
+    assert "GROUP BY c0" in split["sql"]["island"]
+    assert told["as_of"] == {"shop": 2}
+    (table,) = told["tables"]
+    assert (table["table"], table["there"], table["staged_rows"]) == ("shop.sales", "live", 1)
+
+
+def test_what_cannot_be_divided_says_why(client: Client) -> None:
+    for sql, why in [
+        ("SELECT a.id FROM sales a JOIN refunds b USING (id)", "USING and NATURAL"),
+        ("SELECT id FROM (SELECT id FROM sales) s", "without subqueries"),
+        ("SELECT upper(note) FROM sales", "UPPER(sales.note) is PostgreSQL's to compute"),
+        ("SELECT price, count(*) FROM sales GROUP BY price", "groups by sales.price"),
+        ("SELECT id FROM sales WHERE note ~ 'a'", "is PostgreSQL's to decide"),
+        ("SELECT sum(id) / 2 FROM sales", "is PostgreSQL's to compute"),
+    ]:
+        told = explained(client, sql)
+        assert told["plan"] == "ship"
+        assert told["because"] == "it is the only one that can be"
+        assert why in told["candidates"][1]["why_not"]
+
+
+def test_where_nothing_is_staged_the_warehouse_answers_alone(client: Client) -> None:
+    for more in ({"freshness": "delta"}, {"freshness": "main"}, {"as_of": {"shop": 1}}):
+        told = explained(client, "SELECT count(*) FROM sales", **more)
+        assert told["plan"] == "warehouse"
+        assert "nothing that the query reads is staged" in told["because"]
+
+
+def test_a_plan_that_is_asked_for_is_taken(client: Client) -> None:
+    sql = "SELECT count(*), sum(id) FROM sales"
+    for plan in ("ship", "split"):
+        reply = client.send("POST", "/v1/query", json.dumps({"sql": sql, "plan": plan}))
+        assert reply.document["plan"] == reply.headers["headrace-plan"] == plan
+        assert reply.document["rows"] == [[3, "6"]]
+
+
+def test_a_refused_query_is_not_explained(client: Client) -> None:
+    reply = client.send("POST", "/v1/query/explain", '{"sql": "SELECT 1; SELECT 2"}')
+    assert_problem(reply, 400, "QueryRefused")
+
+
+def test_a_batch_of_before_is_answered_until_it_is_merged(
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    sql = "SELECT count(*), coalesce(sum(id), 0)::bigint FROM sales"
+    store.sell((1, 1.0, "a"))
+    store.push(connection)
+    store.merge(connection)
+    for number in (2, 3):
+        store.sell((number, 1.0, "a"))
+        store.push(connection)
+    for number in (4, 5):
+        store.sell((number, 1.0, "a"))
+    for batch in (1, 2, 3, 4, 5):
+        found = island.query(sql, as_of={"shop": batch})
+        assert found.rows == ((batch, sum(range(batch + 1))),)
+        assert found.as_of == {"shop": batch}
+
+
+def test_of_a_key_a_state_that_no_push_brought_is_not_made_up(
+    tmp_path: Path, warehouse_url: str
+) -> None:
+    """A push brings the last state of each key alone: what was before it nobody has any more."""
+    store = Warehoused(tmp_path, every.flow)
+    island = island_over(warehouse_url, store.reader, every.flow)
+    sql = "SELECT sum(n) FROM states"
+    every.GIVEN.clear()
+
+    def states(n: int) -> None:
+        rows = [((id, n, *[None] * 7), False) for id in (1, 2)]
+        store.run(every.numbers, *every.batches([rows]))
+
+    with warehouse.connect(warehouse_url, application="test") as connection:
+        layout.prepare(connection, HERE, every.flow)
+        states(1)
+        store.push(connection)
+        store.merge(connection)
+        for n in (2, 3, 4):
+            states(n)
+        store.push(connection)
+        states(5)
+        found = {b: island.query(sql, as_of={"every": b}).rows[0][0] for b in (1, 4, 5)}
+        for batch in (2, 3):
+            with pytest.raises(NoLonger, match="the last state of each") as refused:
+                island.query(sql, as_of={"every": batch})
+            assert "{'every': 4}" in refused.value.hint
+        rows = island.query("SELECT count(*) FROM facts", as_of={"every": 3}).rows
+    assert found == {1: 2, 4: 8, 5: 10}
+    assert rows == ((6,),)
+    store.close()
+
+
+def test_parameters_that_python_takes_for_the_same_are_different(island: Answering) -> None:
+    for value, halved in [(2, 2), (2.0, 2.5), (2, 2)]:
+        found = island.query("SELECT 5 / $1", Freshness.MAIN, parameters=(value,))
+        assert found.rows == ((halved,),)
+    kinds = [
+        island.query("SELECT $1", Freshness.MAIN, parameters=(value,)).columns[0].type
+        for value in (1, True, 1.0)
+    ]
+    assert kinds == ["integer", "boolean", "double precision"]
+
+
+def test_the_island_writes_the_zero_of_a_fraction(
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell((1, 1.0, "a"))
+    store.push(connection)
+    store.sell((2, 1.0, "b"))
+    sql = "SELECT 0.5 AS half, id * 0.25 AS part FROM sales ORDER BY id"
+    rows = {
+        plan: [[str(value) for value in row] for row in island.query(sql, plan=plan).rows]
+        for plan in (Plan.SHIP, Plan.SPLIT)
+    }
+    assert rows[Plan.SHIP] == rows[Plan.SPLIT] == [["0.5", "0.25"], ["0.5", "0.50"]]
+
+
+def test_sums_of_doubles_are_left_to_postgresql(client: Client) -> None:
+    told = explained(client, "SELECT sum(price) FROM sales")
+    assert "PostgreSQL's to compute" in told["candidates"][1]["why_not"]
+
+
+# Costs
+
+estimates = st.builds(Estimate, st.floats(1, 1e7), st.floats(1, 200), st.floats(1, 1e6))
+
+
+@given(estimates, st.integers(1, 10**6))
+def test_more_that_is_staged_costs_more_to_ship_than_to_keep(query: Estimate, rows: int) -> None:
+    few = Staged(rows, rows * 50, 1, 0.0)
+    many = replace(few, rows=rows * 2, size=rows * 100)
+    by_ship = [costs.shipped(Rates(), query, staged, adds_rows=True) for staged in (few, many)]
+    by_split = [costs.split(Rates(), query, staged) for staged in (few, many)]
+    assert by_ship[1] - by_ship[0] > by_split[1] - by_split[0] > 0
+
+
+def test_the_cheapest_that_can_be_is_taken() -> None:
+    ship, split = Candidate(Plan.SHIP, 2.0), Candidate(Plan.SPLIT, 1.0)
+    cannot = Candidate(Plan.SPLIT, why_not="no")
+    assert plans.decide((ship, split), None).chosen is split
+    assert plans.decide((ship, split), Plan.SHIP).chosen is ship
+    assert plans.decide((ship, cannot), Plan.SPLIT).chosen is ship
+
+
+def test_rates_are_kept_in_a_file_and_a_broken_one_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "rates.json"
+    assert costs.load(path) == Rates()
+    path.write_text(json.dumps(dict(costs.written(Rates(unit_us=7.0)))))
+    assert costs.load(path).unit_us == 7.0
+    path.write_text("{}")
+    with pytest.raises(ConfigError, match="does not hold the rates"):
+        costs.load(path)
+
+
+def test_calibrating_measures_every_rate_and_leaves_nothing(
+    connection: warehouse.Connection, warehouse_url: str
+) -> None:
+    calibration = Calibration(Warehouse(DEFAULT, warehouse_url), SystemClock())
+    found = costs.written(calibration.rates())
+    calibration.close()
+    assert all(value >= 0 for value in found.values())
+    assert all(found[name] > 0 for name in ("unit_us", "ship_ms", "island_ms", "ship_us_per_row"))
+    left = connection.execute("SELECT 1 FROM pg_class WHERE relname IN ('narrow', 'wide')")
+    until(lambda: not left.fetchall(), 10, lambda: "its tables are still there")
+
+
+def test_what_was_shipped_does_not_stay_behind(
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    """Rows of a transaction that was rolled back would stay in a temporary table's file."""
+    store.sell(*[(number, 1.0, "x" * 100) for number in range(2_000)])
+    for _ in range(3):
+        assert island.query("SELECT count(*) FROM sales", plan=Plan.SHIP).rows == ((2_000,),)
+    ((size,),) = island.query_of_session(
+        "SELECT sum(pg_relation_size(oid))::bigint FROM pg_class WHERE relname ~ '^staged_'"
+    )
+    assert size == 0
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "expected"),
+    [
+        ("6", 3, "2.0000000000000000"),
+        ("1", 3, "0.33333333333333333333"),
+        ("-2", 3, "-0.66666666666666666667"),
+        ("100000", 3, "33333.333333333333"),
+        ("0", 5, "0.00000000000000000000"),
+        ("12.34", 7, "1.7628571428571429"),
+    ],
+)
+def test_a_quotient_has_the_digits_that_postgresql_gives_it(
+    connection: warehouse.Connection, total: str, count: int, expected: str
+) -> None:
+    ((said,),) = connection.execute(
+        "SELECT (%s::numeric / %s::bigint)::text", [total, count]
+    ).fetchall()
+    assert quotient(Decimal(total), count) == said == expected
+
+
+def test_what_the_island_cannot_compute_is_asked_of_the_warehouse_as_a_whole(
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    """DuckDB's decimals end at 38 digits, and PostgreSQL's do not."""
+    store.sell((1, 1.0, None))
+    store.push(connection)
+    store.sell(*[(9 * 10**18, 1.0, None)] * 3)
+    digits = "9" * 19
+    sql = f"SELECT sum(id * 0.{digits}) FROM sales"
+    with pytest.raises(Unfinished):
+        island.query(sql, plan=Plan.SPLIT)
+    expected = Context(prec=60).multiply(Decimal(f"0.{digits}"), Decimal(27 * 10**18 + 1))
+    assert ask(island, sql, STAGED) == [(expected,)]
+    assert island.plan is Plan.SHIP

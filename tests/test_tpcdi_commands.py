@@ -1,0 +1,249 @@
+"""`headrace tpcdi` at the command line: what it refuses before it does harm, and what it says."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import audited
+import pytest
+
+from headrace import cli, config
+from headrace.cli import lags, tpcdi_stream
+from headrace.cli import tpcdi as cli_tpcdi
+from headrace.cli.tpcdi_origin import KEPT, Origin, alone
+from headrace.cli.tpcdi_parts import Stack as RealStack
+from headrace.errors import Exit, NotRunning
+from tpcdi import audit, load, oracle
+from tpcdi.dataflow.sources import marks
+from tpcdi.flow import flow
+from tpcdi.generate import generate
+from tpcdi.load import Loaded
+from tpcdi.snapshot import Connection
+
+
+class FakeStack:
+    """A stack of which only is known which phases are over; a load of it does nothing more."""
+
+    over: frozenset[int] = frozenset()
+
+    def __init__(self, _: object) -> None: ...
+
+    def ended(self) -> frozenset[int]:
+        return self.over
+
+
+@pytest.fixture(autouse=True)
+def stack(monkeypatch: pytest.MonkeyPatch) -> type[FakeStack]:
+    class Stack(FakeStack): ...
+
+    def run(self: load.Load) -> list[Loaded]:
+        left = [batch for batch in (1, 2, 3) if batch not in self.parts.ended()]
+        for batch in left:
+            self.begins(batch)
+        return [Loaded(batch, {}, 1.0) for batch in left]
+
+    monkeypatch.setattr(cli_tpcdi, "Stack", Stack)
+    monkeypatch.setattr(tpcdi_stream, "Stack", Stack)
+    monkeypatch.setattr(load.Load, "run", run)
+    return Stack
+
+
+def said(home: Path, *words: str | Path) -> int:
+    home.mkdir(exist_ok=True)
+    return cli.main(["tpcdi", *map(str, words), "--set", f"home={home}"])
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["generate", "sf1"], "Say where the files go by --out DIR."),
+        (["generate", "--json"], "it is for stream, audit"),
+        (["load", "sf1", "--scale", "1"], "it is for generate"),
+        (["load", "sf1", "--json"], "it is for stream, audit"),
+        (["audit", "--rate", "0"], "it is for stream"),
+    ],
+)
+def test_what_an_action_would_pass_over_is_refused(
+    words: list[str], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(tmp_path / "home", *words) == Exit.CONFIG
+    assert hint in capsys.readouterr().err
+
+
+def test_a_directory_that_is_none_is_not_audited(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(tmp_path / "home", "audit", tmp_path / "none") == Exit.REFUSED
+    assert "none has no Batch1" in capsys.readouterr().err
+
+
+def test_who_ends_a_load_is_told_how_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: load.Load) -> list[Loaded]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(load.Load, "run", run)
+    assert said(tmp_path / "home", "load", tmp_path) == Exit.INTERRUPTED
+    assert "it goes on where it was" in capsys.readouterr().err
+
+
+def test_who_loads_into_a_stack_that_stands_still_is_told_how_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stuck(*_: object) -> None:
+        raise NotRunning("the core has taken nothing more", hint="--finished ends it")
+
+    monkeypatch.setattr(lags, "until_taken", stuck)
+    monkeypatch.setattr(lags, "until_arrived", stuck)
+    parts = object.__new__(RealStack)
+    parts._flow, parts._config = flow, config.load({}).config
+    for wait in (partial(parts.taken, marks), parts.arrived):
+        with pytest.raises(NotRunning, match="nothing more") as caught:
+            wait()
+        assert "say the same command again" in caught.value.hint
+
+
+def test_another_directory_is_not_loaded_amid_a_phase_nor_said_to_be_loaded(
+    tmp_path: Path, stack: type[FakeStack], capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, one, other = (tmp_path / name for name in ("home", "one", "other"))
+    assert said(home, "load", one) == Exit.OK
+    stack.over = frozenset({1, 2})
+    assert said(home, "load", other) == Exit.REFUSED
+    assert f"loaded from {one}, and not from {other}" in capsys.readouterr().err
+    assert said(home, "load", one) == Exit.OK
+    stack.over = frozenset({1, 2, 3})
+    assert said(home, "load", one) == Exit.OK
+    assert "all of it was loaded before" in capsys.readouterr().out
+    assert said(home, "load", other) == Exit.REFUSED
+
+
+def test_what_another_directory_brings_after_whole_phases_is_loaded(
+    tmp_path: Path, stack: type[FakeStack]
+) -> None:
+    (tmp_path / "home").mkdir()
+    Origin.keep(tmp_path / "home", tmp_path / "one", 2)
+    stack.over = frozenset({1, 2})
+    assert said(tmp_path / "home", "load", tmp_path / "other") == Exit.OK
+    kept = Origin.of(tmp_path / "home")
+    assert kept is not None
+    assert (kept.directory, kept.batch) == (str(tmp_path / "other"), 3)
+
+
+def test_a_stream_does_not_go_on_from_another_directory_than_was_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, one, other = (tmp_path / name for name in ("home", "one", "other"))
+    home.mkdir()
+    generate(one, 0.01, 3)
+    generate(other, 0.01, 4)
+    Origin.keep(home, one, 3)
+    assert said(home, "stream", other) == Exit.REFUSED
+    assert "and not from" in capsys.readouterr().err
+    kept = Origin.of(home)
+    assert kept is not None
+    assert kept.is_like(one.rename(tmp_path / "moved"))
+    assert not kept.is_like(other)
+
+
+@pytest.mark.parametrize("action", ["load", "stream"])
+def test_nobody_does_in_a_data_folder_what_another_does_there(
+    action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    with alone(home / f"tpcdi-{action}", action):
+        assert said(home, action, tmp_path) == Exit.REFUSED
+    assert f"another `headrace tpcdi {action}` runs" in capsys.readouterr().err
+
+
+def test_a_directory_is_loaded_under_one_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Path] = []
+
+    def run(self: load.Load) -> list[Loaded]:
+        loaded.append(self.folder)
+        return []
+
+    monkeypatch.setattr(load.Load, "run", run)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    said(tmp_path / "home", "load", tmp_path / "link")
+    said(tmp_path / "home", "load", tmp_path / "real")
+    assert loaded == [tmp_path / "real"] * 2
+
+
+def test_days_that_were_made_otherwise_do_not_go_on_with_what_was_loaded(
+    tmp_path: Path, stack: type[FakeStack], capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, one, other = (tmp_path / name for name in ("home", "one", "other"))
+    home.mkdir()
+    generate(one, 0.01, 3)
+    generate(other, 0.01, 4)
+    Origin.keep(home, one, 2)
+    stack.over = frozenset({1, 2})
+    assert said(home, "load", other) == Exit.REFUSED
+    stack.over = frozenset({1})
+    one.rename(tmp_path / "before")
+    other.rename(one)
+    assert said(home, "load", one) == Exit.REFUSED
+    assert "and not from" in capsys.readouterr().err
+
+
+def test_what_says_from_where_was_loaded_and_cannot_be_read_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    Origin.keep(tmp_path, tmp_path, 1)
+    home.mkdir()
+    (home / KEPT).write_text("")
+    assert said(home, "load", tmp_path) == Exit.REFUSED
+    assert f"{home / KEPT} does not say" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "told"),
+    [
+        ("DELETE FROM tpcdi.dimessages", Exit.REFUSED, "Load a directory first"),
+        ("DELETE FROM tpcdi.dimessages WHERE batchid > 1", Exit.FAILED, "only 1 of 3 batches"),
+        ("UPDATE tpcdi.dimessages SET batchid = 7", Exit.FAILED, "gone on through batch 7"),
+    ],
+)
+def test_a_warehouse_that_the_audit_is_not_about_is_told(
+    postgres_url: str,
+    tmp_path: Path,
+    stack: type[FakeStack],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    code: Exit,
+    told: str,
+) -> None:
+    @contextmanager
+    def warehouse(_: FakeStack) -> Iterator[Connection]:
+        yield connection
+
+    monkeypatch.setattr(stack, "warehouse", warehouse, raising=False)
+    monkeypatch.setattr(audit.run, "__defaults__", (["DImessages batches"],))
+    directory = audited.files().write(tmp_path / "files")
+    with audited.database(postgres_url, "told") as connection, oracle.compute(directory) as done:
+        audited.fill(connection, done)
+        audited.report(connection, directory)
+        with connection.transaction(force_rollback=True):
+            connection.execute(change.encode())
+            assert said(tmp_path / "home", "audit") == code
+    assert told in capsys.readouterr().err
+
+
+def test_a_command_whose_reader_has_gone_did_not_do_all_and_says_so_by_its_code() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "headrace.cli", "tpcdi", "flow"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (Exit.UNHEARD, b"")
