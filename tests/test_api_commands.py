@@ -14,6 +14,7 @@ from pathlib import Path
 import numbering
 import shop
 import till
+from api_process import ApiProcess
 from serving import KEY, Client
 
 from headrace.errors import Exit
@@ -39,25 +40,13 @@ def headrace(*arguments: str, home: Path, **environment: str) -> subprocess.Comp
 @contextmanager
 def api_process(home: Path, url: str, flow: Path = HERE / "shop.py") -> Iterator[int]:
     """Run `headrace api` on a data folder, and give its port."""
-    (home / MARKER).touch()
-    started = subprocess.Popen(
-        [sys.executable, "-m", "headrace.cli", "api", "--home", str(home), "--flow", str(flow)],
-        cwd=HERE,
-        env={**os.environ, "HEADRACE_WAREHOUSE_URL": url, "HEADRACE_API_KEY": KEY},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    started = ApiProcess(home, flow, url)
     try:
-        assert started.stderr is not None
-        listening = next(line for line in started.stderr if "listening on" in line)
-        port = int(listening.rsplit(":", 1)[1])
-        yield port
-        started.send_signal(signal.SIGTERM)
-        assert started.wait(20) == Exit.OK
+        yield started.client.port
+        assert started.end(signal.SIGTERM) == Exit.OK
     finally:
-        if started.poll() is None:
-            started.kill()
-        started.wait()
+        if started.process.poll() is None:
+            started.end()
 
 
 def test_the_commands_ask_and_answer(

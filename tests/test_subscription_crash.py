@@ -1,7 +1,6 @@
 """Subscribers, while core and API are killed: each batch is told once, whole and in order."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from api_process import ApiProcess
 from numbering import FILE, LAST, expected
-from serving import KEY, Client
 from subscribing import EVENTS, LINES, NO_WAREHOUSE, heard
 from waiting import until
-
-from headrace.local.home import MARKER
 
 HERE = Path(__file__).parent
 POINTS = ["core.commit.before:20", "core.commit.after:20", "core.publish.after:1"]
@@ -31,30 +28,16 @@ class Api:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        (home / MARKER).touch()
         self.deaths = 0
-        self.client = self._started()
-
-    def _started(self) -> Client:
-        words = ["api", "--home", str(self.home), "--flow", str(FILE)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "headrace.cli", *words],
-            cwd=HERE,
-            env={**os.environ, "HEADRACE_WAREHOUSE_URL": NO_WAREHOUSE, "HEADRACE_API_KEY": KEY},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stderr is not None
-        listening = next(line for line in self._process.stderr if "listening on" in line)
-        return Client(int(listening.rsplit(":", 1)[1]))
-
-    def die(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-        self.deaths += 1
+        self.start()
 
     def start(self) -> None:
-        self.client = self._started()
+        self._process = ApiProcess(self.home, FILE, NO_WAREHOUSE)
+        self.client = self._process.client
+
+    def die(self) -> None:
+        self._process.end()
+        self.deaths += 1
 
 
 class Subscriber(threading.Thread):
