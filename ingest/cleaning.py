@@ -1,26 +1,18 @@
 """Cleaning near the source: fields renamed and left out, tuples left out, columns smoothed.
 
-It also finds the key by which a tuple is routed. A tuple that cannot be read is not cleaned: it is
-marked, so that it becomes a dead letter when it is decoded.
+A tuple that cannot be read is not cleaned: it is marked, so that it becomes a dead letter when it
+is decoded.
 """
 
-import io
-import json
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from math import fsum, inf, isfinite
-from typing import Any
 
-import fastavro
-
-from etl_procs.columns import Type
 from etl_procs.errors import text_of
 from etl_procs.model import Stream
-from etl_procs.schema import parsed
-from etl_procs.wire import Avro, Changed, Clean, Delimited, Json, Mean, Xml
+from etl_procs.wire import Changed, Clean, Delimited, Mean
 from headrace.errors import HeadraceError, Refused
-from ingest.elements import text_at
+from ingest.decoding.texts import DECIMAL
 from ingest.fields import (
     JsonLayout,
     Layout,
@@ -29,16 +21,9 @@ from ingest.fields import (
     Unreadable,
     layout_of,
     new_name,
-    split,
     written,
 )
 
-INTEGER = re.compile(r"[+-]?[0-9]+")
-INTEGER_MAX = 1_000
-"""Characters, with zeros before the number."""
-REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half a pair, which JSON can escape and no text has: it does not decode."""
 SHOWN_CHARACTERS = 200
 """Of the names of a source's fields, in an error."""
 UNREADABLE = b"\xff"
@@ -183,83 +168,9 @@ def _group(by: str, layout: Layout, pieces: Pieces) -> str:
 
 def _number(layout: Layout, piece: str | None) -> float | None:
     """Tell the number that a field says; None where it is NULL, or no number."""
-    if piece is None:
-        return None
-    text = _decoded_text(Type.REAL, layout.value(piece), is_typed=isinstance(layout, JsonLayout))
-    return None if text is None else float(text)
-
-
-Key = Callable[[bytes], str | None]
-
-
-def key_of(stream: Stream) -> Key:
-    """Make what finds the key of a cleaned tuple: the text of the column that it is routed by.
-
-    It is the text that the core divides tuples by: that of the decoded value. None where there is
-    no such field, or what is there will not decode.
-    """
-    name = stream.wire.route
-    assert isinstance(name, str)
-    type_ = next(column.type for column in stream.columns.columns if column.name == name)
-    value = _value_of(stream, name)
-    is_typed = isinstance(stream.wire.format, Json | Avro)
-
-    def key(raw: bytes) -> str | None:
-        try:
-            return _decoded_text(type_, value(raw), is_typed=is_typed)
-        except (Unreadable, UnicodeDecodeError):
-            return None
-
-    return key
-
-
-def _value_of(stream: Stream, name: str) -> Callable[[bytes], Any]:
-    """Make what finds the value of a column in a tuple's bytes."""
-    format_ = stream.wire.format
-    if isinstance(format_, Xml):
-        path = format_.paths.get(name, name)
-        return lambda raw: text_at(raw, path)
-    if isinstance(format_, Avro):
-        schema = parsed(json.loads(format_.schema))
-        return lambda raw: _of_datum(schema, raw).get(name)
-    layout = layout_of(stream, (), Clean())
-    assert layout
-
-    order = written(stream)
-
-    def pieces_of(text: str) -> Pieces:
-        if not isinstance(format_, Delimited):
-            return layout.read(text)
-        pieces = split(format_, text)  # there may be unknown ones behind the columns
-        if len(pieces) < len(order):
-            raise Unreadable
-        return dict(zip(order, pieces, strict=False))
-
-    def of_text(raw: bytes) -> Any:
-        piece = pieces_of(raw.decode()).get(name)
-        return None if piece is None else layout.value(piece)
-
-    return of_text
-
-
-def _of_datum(schema: Any, raw: bytes) -> dict[str, Any]:
-    try:
-        datum: Any = fastavro.schemaless_reader(io.BytesIO(raw), schema, None)
-    except Exception as error:  # the library raises whatever damaged bytes lead it to
-        raise Unreadable from error
-    return datum if isinstance(datum, dict) else {}
-
-
-def _decoded_text(type_: Type, value: Any, *, is_typed: bool) -> str | None:
-    """Give the text of a value as it is when it is decoded; None if it does not decode."""
-    if value is None or isinstance(value, bool):
-        return None
-    if type_ is Type.TEXT:
-        return value if isinstance(value, str) and not SURROGATE.search(value) else None
-    if is_typed == isinstance(value, str):
+    value = None if piece is None else layout.value(piece)
+    if isinstance(value, bool) or isinstance(value, str) == isinstance(layout, JsonLayout):
         return None
     text = str(value).strip(" ")
-    if type_ is Type.INTEGER:
-        return str(int(text)) if INTEGER.fullmatch(text) and len(text) <= INTEGER_MAX else None
-    number = float(text) if REAL.fullmatch(text) else inf
-    return str(number) if isfinite(number) else None
+    number = float(text) if DECIMAL.fullmatch(text) else inf
+    return number if isfinite(number) else None

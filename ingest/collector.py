@@ -21,7 +21,6 @@ from headrace.config import Config
 from headrace.errors import HeadraceError, Refused
 from ingest import topics
 from ingest.bookmarks import Bookmarks, Unkept
-from ingest.cleaning import key_of
 from ingest.client import Producer
 from ingest.feeds import Feed, Followed, Settling, Whole
 from ingest.following import Gone, Unfollowable
@@ -94,8 +93,7 @@ def collect(
     topic = sender.answered(partial(topics.ensure, config.broker, stream, ASK_MS))
     declared = stream.wire.partitions or config.broker.topic_partitions
     _check_partitions(topic, declared, partition)
-    key = key_of(stream) if isinstance(stream.wire.route, str) else None
-    framing = Framing(stream.wire, declared, key, partition=partition)
+    framing = Framing.of(stream, declared, partition)
     folder = config.home / "collector"
     with closing(Bookmarks(folder, topic.name, topic.id, framing.lane)) as bookmarks:
         collector = Collector(

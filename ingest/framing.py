@@ -5,18 +5,21 @@ number of partitions that is declared, so that what is sent again goes where it 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
+from etl_procs.model import Stream
 from etl_procs.wire import Avro, Route, Wire
+from ingest.decoding.decoder import Decoder
 from ingest.records import FRAME, FRAME_BYTES, FRAME_TUPLES, OVERSIZE, SEPARATOR, SEQ, SOURCE
 from ingest.runs import Run
 
 HOLES_MAX = 100
 """So many empty entries cost about what the headers of a second record do."""
 
-KeyOf = Callable[[bytes], str | None]
-"""Gives the text of a tuple's key; None where it has none that can be read."""
+Keys = Callable[[list[bytes]], list[str | None]]
+"""Gives the texts of tuples' keys; None where one has none that can be read."""
 
 
 class Record(NamedTuple):
@@ -42,14 +45,21 @@ class Framing:
         self,
         wire: Wire,
         partitions: int,
-        key_of: KeyOf | None = None,
+        keys: Keys | None = None,
         *,
         partition: int | None = None,
     ) -> None:
         self._between = b"" if isinstance(wire.format, Avro) else SEPARATOR
         self._partitions = partitions
-        self._key_of = key_of
+        self._keys = keys
         self._route = wire.route if partition is None else partition
+
+    @classmethod
+    def of(cls, stream: Stream, partitions: int, partition: int | None = None) -> "Framing":
+        """Make the one of a stream's declaration; or to one partition, whatever that says."""
+        route = stream.wire.route
+        keys = partial(Decoder(stream).keys, route) if isinstance(route, str) else None
+        return cls(stream.wire, partitions, keys, partition=partition)
 
     @property
     def lane(self) -> str:
@@ -91,12 +101,14 @@ class Framing:
         yield from self._framed(partition, source, run, entries)
 
     def _by_key(self, source: str, run: Run) -> Iterator[Record]:
-        assert self._key_of is not None, "a stream that is routed by a column"
+        assert self._keys is not None, "a stream that is routed by a column"
         lanes: dict[int, list[_Entry]] = {}
+        whole = [n for n, raw in enumerate(run.raws) if raw and n not in run.oversize]
+        keys = dict(zip(whole, self._keys([run.raws[n] for n in whole]), strict=True))
         for n, raw in enumerate(run.raws):
             if raw:
                 # One whose key cannot be read becomes a dead letter, and goes where its like do.
-                key = None if n in run.oversize else self._key_of(raw)
+                key = keys.get(n)
                 lanes.setdefault(self._of((key or "").encode()), []).append(_Entry(n, raw, key))
         for partition, entries in lanes.items():
             yield from self._framed(partition, source, run, entries)

@@ -19,7 +19,7 @@ from etl_procs.model import Stream
 from headrace.config import Broker
 from headrace.errors import NotRunning, Refused
 from ingest import topics
-from ingest.cleaning import Cleaner, key_of
+from ingest.cleaning import Cleaner
 from ingest.client import PERMANENT, Producer
 from ingest.framing import Framing, Record
 from ingest.runs import Found, portioned
@@ -84,10 +84,9 @@ class Posting:
             broker, answer_ms = self._broker(), round(ANSWER_S * 1_000)
             if stream.topic not in self._framings:
                 topic = topics.ensure(broker, stream, answer_ms)
-                key = key_of(stream) if isinstance(stream.wire.route, str) else None
                 declared = stream.wire.partitions or broker.topic_partitions
                 topics.refuse_fewer(topic, declared)
-                self._framings[stream.topic] = Framing(stream.wire, declared, key)
+                self._framings[stream.topic] = Framing.of(stream, declared)
             if self._producer is None:
                 self._producer = Producer(client_options(broker), answer_ms)
             return self._producer, self._framings[stream.topic]

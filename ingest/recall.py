@@ -19,14 +19,12 @@ from etl_procs.model import Stream
 from etl_procs.routing import partition_of
 from headrace.config import Broker
 from ingest import topics
-from ingest.decoding.decoder import Decoder
+from ingest.decoding.decoder import HEADERS, Decoder
 
 BYTES_MAX = 2**20
 WAIT_S = 10.0
 """How long a broker has for the records of one partition."""
 POLL_MS, POLL_RECORDS = 1_000, 100
-
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class Stretch(NamedTuple):

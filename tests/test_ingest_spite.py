@@ -38,7 +38,7 @@ from headrace.crash import CrashPoints
 from headrace.errors import Exit, HeadraceError
 from ingest import topics
 from ingest.batcher import Batcher, refuse_lost
-from ingest.cleaning import Cleaner, key_of
+from ingest.cleaning import Cleaner
 from ingest.collector import collect
 from ingest.framing import Framing
 from ingest.posting import Posting
@@ -233,7 +233,7 @@ def test_a_tuple_that_cannot_be_read_stops_nobody(raw: bytes) -> None:
         assert Cleaner(stream(clean=clean)).clean([raw])[0].startswith(b"{")
     for route in ("n", "k", "x"):
         routed = stream(route=route)
-        (record,) = Framing(routed.wire, 2, key_of(routed)).records("a", Run(1, [raw], 1))
+        (record,) = Framing.of(routed, 2).records("a", Run(1, [raw], 1))
         assert (record.value, record.key in (None, b"1")) == (raw, True)
 
 

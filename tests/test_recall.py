@@ -21,8 +21,8 @@ from headrace.config import Broker
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
 from ingest import recall, topics
-from ingest.decoding.decoder import Decoder
-from ingest.recall import HEADERS, Mine, Recalled, Recalling, Stretch
+from ingest.decoding.decoder import HEADERS, Decoder
+from ingest.recall import Mine, Recalled, Recalling, Stretch
 
 Headers = list[tuple[str, bytes]]
 Sent = tuple[int, bytes, Headers]

@@ -47,6 +47,10 @@ def framed(framing: Framing, run: Run, source: str = "s") -> dict[int, tuple[int
     return found
 
 
+def initials(raws: list[bytes]) -> list[str | None]:
+    return [None if raw == b"?" else raw[:1].decode() for raw in raws]
+
+
 RUNS = st.lists(st.sampled_from([b"", b"a", b"bb", b"x\x1ey", b"c" * 200]), max_size=400)
 
 
@@ -54,7 +58,7 @@ RUNS = st.lists(st.sampled_from([b"", b"a", b"bb", b"x\x1ey", b"c" * 200]), max_
 def test_every_tuple_is_in_a_record_with_its_number_whatever_the_route(
     raws: list[bytes], first: int, route: Route | str | int, partitions: int
 ) -> None:
-    framing = Framing(Wire(route=route), max(partitions, 2), lambda raw: raw[:1].decode())
+    framing = Framing(Wire(route=route), max(partitions, 2), initials)
     run = Run(first, raws, 0)
     records = list(framing.records("s", run))
     entries: dict[int, tuple[int, bytes]] = {}
@@ -71,7 +75,7 @@ def test_every_tuple_is_in_a_record_with_its_number_whatever_the_route(
 def test_where_a_tuple_goes_does_not_depend_on_where_reading_began(
     raws: list[bytes], at: int, route: Route | str
 ) -> None:
-    framing = Framing(Wire(route=route), 5, lambda raw: raw[:1].decode())
+    framing = Framing(Wire(route=route), 5, initials)
     raws = [raw.replace(b"\x1e", b"") for raw in raws] * 5
     whole = framed(framing, Run(900, raws, 0))
     later = framed(framing, Run(900 + at, raws[at:], 0))
@@ -92,14 +96,14 @@ def test_the_routes_are_those_that_are_declared() -> None:
 
 def test_by_key_a_tuple_goes_where_its_key_does_and_a_record_of_one_key_has_it() -> None:
     raws = [b"a1", b"b1", b"a2", b"?"]
-    framing = Framing(Wire(route="k"), 64, lambda raw: None if raw == b"?" else raw[:1].decode())
+    framing = Framing(Wire(route="k"), 64, initials)
     found = {r.partition: (r.key, r.value) for r in framing.records("s", Run(1, raws, 0))}
     assert found == {
         crc32(b"a") % 64: (b"a", b"a1\x1e\x1ea2"),
         crc32(b"b") % 64: (b"b", b"b1"),
         crc32(b"") % 64: (None, b"?"),
     }
-    alone = Framing(Wire(route="k"), 1, lambda raw: raw[:1].decode())
+    alone = Framing(Wire(route="k"), 1, initials)
     (both,) = alone.records("s", Run(1, [b"a1", b"b1"], 0))
     assert both.key is None
 

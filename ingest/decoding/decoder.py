@@ -34,6 +34,7 @@ UNKNOWN_FIELDS_MAX = 1_000
 """Of a line, where they are kept."""
 REASON_CHARACTERS = 200
 TOMBSTONE = "no value: a tombstone is not a tuple"
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def schema_of(stream: Stream) -> pa.Schema:
@@ -122,6 +123,14 @@ class Decoder:
         return pa.RecordBatch.from_arrays(
             [given[name] for name in self._schema.names], schema=self._schema
         )
+
+    def keys(self, name: str, values: list[bytes]) -> list[str | None]:
+        """Give the text of a column in tuples; None in what does not decode."""
+        count = len(values)
+        at, headers = pa.array(np.zeros(count, np.int64)), pa.nulls(count, HEADERS)
+        read = self.decode(at.cast(pa.int32()), at, pa.array(values, pa.binary()), headers)
+        keys = pc.if_else(read[REASON].is_null(), read[name], None).to_pylist()
+        return [None if key is None else str(key) for key in keys]
 
     @property
     def _knows_more(self) -> bool:
