@@ -13,7 +13,7 @@ from api import (
     calls,
     continuous_routes,
     dead_letters,
-    flows,
+    declared,
     lookups,
     metrics,
     migrations,
@@ -21,7 +21,6 @@ from api import (
     status,
     streams,
     subscriptions,
-    tables,
     trace,
 )
 from api import queries as queries_of
@@ -30,12 +29,11 @@ from api.continuous import Continuous
 from api.errors import NotReady
 from api.front import Front
 from api.grant import Scope
-from api.guard import needs
+from api.guard import guarded
 from api.island import Setting, check_core, check_warehouse
 from api.metrics import Figures
 from api.migrations import Moved
 from api.openapi import ABOUT, Described, operation_id
-from api.problem import problems
 from api.queries import Queries
 from api.resources import Resources
 from api.status import Status
@@ -102,7 +100,7 @@ def create(
     if subscribed is not None:
         app.include_router(subscriptions.router(subscribed))
     if resources is not None:
-        for of in (flows, tables, lookups, dead_letters):
+        for of in (declared, lookups, dead_letters):
             app.include_router(of.router(resources))
     if tracer is not None:
         app.include_router(trace.router(tracer))
@@ -115,8 +113,7 @@ def create(
         "/metrics",
         tags=TAG,
         response_class=PlainTextResponse,
-        responses=problems(401),
-        dependencies=needs(Scope.LOOK),
+        **guarded(Scope.LOOK),
     )
     async def tell_metrics() -> Response:
         """Tell what the engine measures and the core holds, in Prometheus' text format.

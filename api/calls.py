@@ -6,17 +6,17 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header
-from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr
+from pydantic import BaseModel, StrictFloat, StrictInt, StrictStr
 from starlette.responses import Response
 
+from api.declared import Fields
 from api.grant import Scope
-from api.guard import needs
+from api.guard import guarded
 from api.line import Line
-from api.problem import JSON, problems
+from api.problem import JSON
 from api.values import dump, to_json
 from etl_procs.callers import Callers
 from etl_procs.calls import KEY_LENGTH_MAX, Result
-from etl_procs.columns import Column
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Call
 
@@ -27,22 +27,14 @@ WAITING_MAX = 64
 Value = StrictInt | StrictFloat | StrictStr | None
 
 
-class ColumnOut(BaseModel):
-    """An argument, or a column of the result."""
-
-    name: str
-    type: str = Field(description="INTEGER (64 bits), REAL or TEXT.")
-    required: bool = Field(description="Whether it is never null.")
-
-
 class CallOut(BaseModel):
     """A call that a dataflow declares."""
 
     dataflow: str
     name: str
     description: str
-    arguments: list[ColumnOut]
-    returns: list[ColumnOut]
+    arguments: Fields
+    returns: Fields
 
 
 class CallsOut(BaseModel):
@@ -83,7 +75,7 @@ def router(calls: Calls) -> APIRouter:
     made = APIRouter(prefix="/v1/calls", tags=["calls"])
     line = Line("calls", at_once=AT_ONCE, waiting_max=WAITING_MAX)
 
-    @made.get("", responses=problems(401), dependencies=needs(Scope.LOOK))
+    @made.get("", **guarded(Scope.LOOK))
     async def list_calls() -> CallsOut:
         """List the calls that the dataflows declare, with their arguments and results."""
         return calls.described()
@@ -91,8 +83,7 @@ def router(calls: Calls) -> APIRouter:
     @made.post(
         "/{dataflow}/{name}",
         response_model=ResultOut,
-        responses=problems(400, 401, 404, 409, 413, 422, 500, 503),
-        dependencies=needs(Scope.CALL),
+        **guarded(Scope.CALL, 400, 404, 409, 413, 422, 500, 503),
     )
     async def make_call(
         dataflow: str,
@@ -132,14 +123,12 @@ def _made(calls: Calls, dataflow: str, name: str, arguments: Mapping[str, Any], 
 
 
 def _described(call: Call) -> CallOut:
-    return CallOut(
-        dataflow=call.dataflow,
-        name=call.name,
-        description=inspect.getdoc(call.body) or "",
-        arguments=[_column(column) for column in call.arguments.columns],
-        returns=[_column(column) for column in call.returns.columns],
+    return CallOut.model_validate(
+        {
+            "dataflow": call.dataflow,
+            "name": call.name,
+            "description": inspect.getdoc(call.body) or "",
+            "arguments": call.arguments,
+            "returns": call.returns,
+        }
     )
-
-
-def _column(column: Column) -> ColumnOut:
-    return ColumnOut(name=column.name, type=column.type.value, required=column.required)

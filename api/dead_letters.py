@@ -38,32 +38,9 @@ ROWS, ROWS_MAX = 20, 10_000
 AT_ONCE_MAX = 10_000
 """So many letters are changed by one request."""
 
-_REASON = "procedure till.settle failed on batch 2: ValueError: the till is jammed"
-_REJECTED: dict[str, Any] = {
-    "id": 3,
-    "kind": "rejected",
-    "dataflow": "till",
-    "unit": "settle",
-    "stream": "sold",
-    "batch": 3,
-    "reason": "no price",
-    "attempts": 1,
-    "at": "2026-11-19T18:00:00.123456+00:00",
-    "row_count": 1,
-    "topic": "till.sold",
-    "partition": 0,
-    "offset": 5,
-    "index": 7,
-    "value": '{"item": "pen"}',
-    "fields": ["pen", None],
-    "replay": False,
-}
-
 
 class DeadLetterOut(BaseModel):
     """A tuple, or a batch of one stream, that could not be processed."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_REJECTED]})
 
     id: int
     kind: Kind = Field(
@@ -96,8 +73,6 @@ class DeadLetterOut(BaseModel):
 class LetterOut(DeadLetterOut):
     """One dead letter, and those that go with it."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{**_REJECTED, "together": [3]}]})
-
     together: list[int] = Field(
         description="The letters that were given up with it, other streams of the same batch, and "
         "itself: they run again together."
@@ -124,25 +99,6 @@ class ReasonOut(BaseModel):
 class ReasonsOut(BaseModel):
     """Dead letters by their reasons, the most frequent first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "reasons": [
-                        {
-                            "dataflow": "till",
-                            "reason": _REASON,
-                            "letters": 2,
-                            "tuples": 3,
-                            "replays": 0,
-                        }
-                    ],
-                    "more": 0,
-                }
-            ]
-        }
-    )
-
     reasons: list[ReasonOut]
     more: int = Field(description="So many more reasons there are.")
 
@@ -150,10 +106,7 @@ class ReasonsOut(BaseModel):
 class LettersIn(BaseModel):
     """Which letters are meant."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"ids": [3]}, {"ids": [3, 4, 7], "where_possible": True}]},
-    )
+    model_config = ConfigDict(extra="forbid")
 
     ids: list[Annotated[StrictInt, Field(ge=0, le=ID_MAX)]] = Field(
         min_length=1, max_length=AT_ONCE_MAX, description="Their numbers: none is given twice."
@@ -168,8 +121,6 @@ class LettersIn(BaseModel):
 class ReplayedOut(BaseModel):
     """What is to run again."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"replayed": [3, 4]}]})
-
     replayed: list[int] = Field(
         description="With a batch go those of other streams that it was given up with."
     )
@@ -177,8 +128,6 @@ class ReplayedOut(BaseModel):
 
 class DroppedOut(BaseModel):
     """What is gone."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"dropped": [3]}]})
 
     dropped: list[int]
 

@@ -73,6 +73,14 @@ def needs(*scopes: grant.Scope, keeps_to_tables: bool = False) -> list[Any]:
     return [Security(Needed(scopes, keeps_to_tables), scopes=[scope.value for scope in scopes])]
 
 
+def guarded(scope: grant.Scope, *statuses: int, keeps_to_tables: bool = False) -> dict[str, Any]:
+    """Declare for a route what it needs, and by which problems it may answer besides."""
+    return {
+        "dependencies": needs(scope, keeps_to_tables=keeps_to_tables),
+        "responses": problem.problems(401, *statuses),
+    }
+
+
 class Entrance:
     """Who comes in: the owner by one key, others by keys of their own or by tokens."""
 

@@ -51,16 +51,7 @@ class IdleIn(BaseModel):
 class MigrationIn(BaseModel):
     """What is to be done."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"kind": "pull", "warehouse": "default"},
-                {"kind": "merge", "dataflows": ["shop"], "idle": {"deadline_s": 600}},
-                {"kind": "rebuild", "warehouse": "reports", "source": "default"},
-            ]
-        },
-    )
+    model_config = ConfigDict(extra="forbid")
 
     kind: Kind = Field(
         description="pull: bring what the cores have staged into the warehouse; merge: its deltas "
@@ -90,35 +81,6 @@ class ErrorOut(BaseModel):
 
 class MigrationOut(BaseModel):
     """A migration, as far as it has come."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "id": "nightly-2026-11-19",
-                    "kind": "pull",
-                    "warehouse": "default",
-                    "dataflows": ["shop"],
-                    "idle": {"query_s_max": 60.0, "active_max": 4, "deadline_s": 900.0},
-                    "source": "",
-                    "state": "failed",
-                    "stage": "tries again in 10.0 s: connecting to the warehouse default",
-                    "rows": 12000,
-                    "bytes": 480000,
-                    "reached": {"shop": 41},
-                    "findings": [],
-                    "error": {
-                        "code": "Away",
-                        "what": "connecting to the warehouse default: connection refused",
-                        "hint": "Ask again under another id when it answers.",
-                    },
-                    "created_at": "2026-11-19T01:00:00+00:00",
-                    "started_at": "2026-11-19T01:00:00+00:00",
-                    "ended_at": "2026-11-19T01:05:02+00:00",
-                }
-            ]
-        }
-    )
 
     id: str
     kind: Kind
@@ -170,33 +132,6 @@ class PusherOut(BaseModel):
 
 class WarehouseOut(BaseModel):
     """A warehouse."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "default",
-                    "state": "ok",
-                    "pusher": {
-                        "state": "pushes",
-                        "since": "2026-11-19T18:00:00+00:00",
-                        "what": "",
-                        "hint": "",
-                    },
-                    "dataflows": [
-                        {
-                            "name": "shop",
-                            "committed": 42,
-                            "arrived": 41,
-                            "merged": 38,
-                            "waiting_rows": 120,
-                            "moved_at": "2026-11-19T18:00:01+00:00",
-                        }
-                    ],
-                }
-            ]
-        }
-    )
 
     name: str
     state: str = Field(description="ok, or what is wrong with its database.")

@@ -6,6 +6,7 @@ answer with. Here stand what a problem is, what the front adds to each answer, a
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -65,6 +66,9 @@ WITH_RETRY, WITH_CHALLENGE = ("429",), ("401", "403")
 
 BODY_TOO_LARGE, BUG = 413, 500
 
+EXAMPLES = Path(__file__).with_name("examples.json")
+"""By the names of the schemas that they are of."""
+
 OF_SEVERAL = re.compile(r"\b(?:[a-z_]+__)+([a-z]+)__([A-Z][A-Za-z]+)\b")
 
 
@@ -78,24 +82,7 @@ class WrongOut(BaseModel):
 class Problem(BaseModel):
     """Why a request was not answered as asked (RFC 9457)."""
 
-    model_config = ConfigDict(
-        extra="allow",
-        json_schema_extra={
-            "examples": [
-                {
-                    "type": "about:blank",
-                    "title": "Bad Request",
-                    "status": 400,
-                    "code": "QueryRefused",
-                    "detail": "there is no table vote (line 1, column 15)",
-                    "hint": "The tables are: leaderboard.votes.",
-                    "line": 1,
-                    "column": 15,
-                    "request_id": "5f0c1e9a7b3d2c48",
-                }
-            ]
-        },
-    )
+    model_config = ConfigDict(extra="allow")
 
     type: str = Field(description="Always about:blank: `code` tells what it is.")
     title: str = Field(description="The status in words.")
@@ -135,6 +122,9 @@ def whole(made: Document) -> Document:
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas |= problem.pop("$defs") | {"Problem": problem}
     components["headers"] = HEADERS
+    for name, examples in json.loads(EXAMPLES.read_text()).items():
+        if name in schemas:
+            schemas[name]["examples"] = examples
     for path in document["paths"].values():
         for operation in path.values():
             _complete(operation)

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from api import gauges, migrations, picture
@@ -90,8 +90,6 @@ class ParkedOut(BaseModel):
 
 class SeenOut(WarehouseOut):
     """A warehouse, as it was seen."""
-
-    model_config = ConfigDict(json_schema_extra={})  # the example there has no moment
 
     seen_s: float = Field(description="How long ago that was.")
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from api.grant import Scope
@@ -93,44 +93,8 @@ class RowOut(BaseModel):
     lacking: str = Field(description="Why there are not all of these tuples.")
 
 
-EXAMPLE: dict[str, Any] = {
-    "table": "leaderboard.votes",
-    "warehouse": "default",
-    "procedures": ["count"],
-    "streams": ["votes"],
-    "rows": [
-        {
-            "where": "delta",
-            "operation": "append",
-            "values": {"phone": "555-0100", "contestant": 2, "name": "Tabatha"},
-            "partition": 0,
-            "batch": 7,
-            "committed_at": "2026-11-19T17:40:02.114000+00:00",
-            "arrived_by": "2026-11-19T17:40:02.300120+00:00",
-            "again": [],
-            "places": [
-                {
-                    "stream": "votes",
-                    "topic": "leaderboard.votes",
-                    "partition": 1,
-                    "first_offset": 42,
-                    "first_index": None,
-                    "next_offset": 43,
-                    "next_index": 0,
-                }
-            ],
-            "tuples": None,
-            "lacking": "",
-        }
-    ],
-    "more": False,
-}
-
-
 class TraceOut(BaseModel):
     """Rows of a table, and what gave them."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     table: str
     warehouse: str

@@ -13,11 +13,9 @@ from serving import Client, assert_problem, front, no_engine, serving
 from shop import island_over
 from till import Till
 
-from api.declared import DataflowsOut
 from api.grant import Restriction, Scope
 from api.guard import Entrance
 from api.keyring import Keyring
-from api.lookups import LookupsOut
 from api.resources import Resources
 from etl_procs import (
     Batch,
@@ -111,7 +109,6 @@ def client(made: Till) -> Iterator[Client]:
 
 def test_the_flows_are_listed_with_the_last_batch_of_each_partition(client: Client) -> None:
     document = client.send("GET", "/v1/flows").document
-    DataflowsOut.model_validate(document)
     first, second = document["dataflows"]
     assert first["partitions"] == [{"name": "till", "partition": 0, "last_batch": 1}]
     assert second["partitions"] == [
@@ -215,7 +212,6 @@ def test_lookups_are_told_with_what_a_living_engine_has_measured(made: Till) -> 
     figures = Measured(datetime.now(UTC), 1, metrics.as_dict())
     with over(made, living=lambda: [None, figures]) as client:
         document = client.send("GET", "/v1/lookups").document
-    LookupsOut.model_validate(document)
     firm_of, rate_of = document["lookups"]
     assert (firm_of["table"], firm_of["warehouse"], firm_of["strategy"]) == ("firms", None, "auto")
     assert firm_of["partitions"] == []
