@@ -16,6 +16,7 @@ from typing import Any
 
 import fuzzing
 import mutations
+import sql_fuzzing
 from alone import a_broker, a_postgres, data_folder
 from conforming import answering, unlike
 from history import Done, Kind
@@ -23,6 +24,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 from library import new_database
 from loading import files_of, load_and_kill, undisturbed
+from restricting import asked_by_restricted
 from storm import stormed
 from test_core_crash import POINTS, dump, run
 from test_equivalence import searched
@@ -31,6 +33,7 @@ from test_serializable import hammered
 from vectoring import VECTORS, a_spark
 
 from api.plans import Plan
+from migrations import warehouse
 
 EXAMPLES = 4_000
 STEPS = 50
@@ -42,6 +45,9 @@ STORM = {"collector": 16, "broker": 6, "jvm": 6, "worker": 6, "engine": 6}
 """So many kills of each, while tuples come."""
 QUERIES = (40, 250)
 """So many divisions of rows, and so many random queries of each."""
+RESTRICTED = (20, 15, 30)
+"""So many divisions of rows, restrictions of each, and queries under each of them."""
+SQL_FUZZED = 50_000
 CONFORMING = 150
 """Requests for each operation, right ones and as many wrong ones."""
 LOADS = (1, 1, 1, 2, 2, 4)
@@ -131,6 +137,34 @@ def queries(home: Path, number: int) -> str:
     return f"{asked.total()} random queries ({told}), all answered as by PostgreSQL"
 
 
+def restrictions(home: Path, number: int) -> str:
+    """Ask random queries with keys that see random tables, columns and rows."""
+    home.mkdir()
+    found = Counter[str]()
+    divisions, rounds, count = RESTRICTED
+    with a_postgres(data_folder(home / "postgres")) as server:
+        for nth in range(divisions):
+            core = home / str(nth)
+            core.mkdir()
+            seed = number * divisions + nth
+            found += asked_by_restricted(core, new_database(server.url), seed, rounds, count)
+    told = ", ".join(f"{how} {times}" for how, times in found.items())
+    return f"{found.total()} random queries ({told}), and nothing hidden was told"
+
+
+def hostile(home: Path, number: int) -> str:
+    """Ask what is made of good and of hostile queries."""
+    home.mkdir()
+    with (
+        a_postgres(data_folder(home / "postgres")) as server,
+        warehouse.connect(new_database(server.url), application="prove") as connection,
+    ):
+        sql_fuzzing.prepare(connection)
+        found = sql_fuzzing.fuzzed(connection, number, SQL_FUZZED)
+    told = ", ".join(f"{how} {times}" for how, times in found.items())
+    return f"{SQL_FUZZED} mutated queries ({told}), and nothing else was read"
+
+
 def conformance(home: Path, number: int) -> str:
     """Ask the API what its document allows, and what it does not."""
     home.mkdir()
@@ -174,6 +208,8 @@ def main() -> None:
             "storm": lambda: storm(Path(home), number),
             "loads": lambda: loads(Path(home) / "loads", number),
             "queries": lambda: queries(Path(home) / "queries", number),
+            "restrictions": lambda: restrictions(Path(home) / "restrictions", number),
+            "hostile SQL": lambda: hostile(Path(home) / "hostile", number),
             "conformance": lambda: conformance(Path(home) / "conformance", number),
             "slow tests": slow_tests,
         }

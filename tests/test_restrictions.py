@@ -5,6 +5,7 @@ from pathlib import Path
 import every
 import pytest
 import shop
+from restricting import asked_by_restricted
 from serving import KEY, front, serving
 from shop import HERE, Answering, Warehoused, ask, island_over
 
@@ -148,3 +149,11 @@ def test_a_key_of_the_api_is_held_to_its_tables(
         assert client.send("POST", "/v1/query", body, key=f"Bearer {key}").status == 400
         told = client.send("POST", "/v1/query/explain", body, key=f"Bearer {key}")
         assert told.status == 400
+
+
+def test_whatever_is_asked_under_whatever_restriction_nothing_hidden_is_told(
+    tmp_path: Path, warehouse_url: str
+) -> None:
+    found = asked_by_restricted(tmp_path, warehouse_url, seed=2, rounds=6, count=10)
+    assert found["answered"] > 10, found
+    assert found["refused"] > 10, found
