@@ -1,14 +1,11 @@
 """A worker: a process that answers queries, one at a time, and that can be killed.
 
-    python -m api.worker DESCRIPTOR
-
 It is told the island's setting, and then asked. It ends with the process that started it.
 """
 
 import os
 import queue
 import resource
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -35,10 +32,9 @@ LOOK_S = 0.05
 CLOCK = SystemClock()
 
 
-def main(descriptor: int) -> None:
+def main(connection: Connection) -> None:
     """Answer until nobody asks any more."""
     telemetry.start_logging("query worker")
-    connection = Connection(descriptor)
     start: Start = connection.recv()
     threading.Thread(target=_watch, args=[start.memory_mb_max * 2**20], daemon=True).start()
     worker = _Worker(connection, Island(start.setting))
@@ -176,7 +172,3 @@ def _watch(bytes_max: int) -> None:
         if int(statm.read_text().split()[1]) * page > bytes_max:
             os._exit(TOO_LARGE)
         time.sleep(LOOK_S)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -33,7 +33,7 @@ from migrations.warehouse import Connection, Warehouse
 
 CONTEXT: Any = get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["migrations.jobs", "pyarrow.compute", "api.island", "etl_procs.core", "pytest"]
+    ["migrations.jobs", "pyarrow.compute", "api.worker", "etl_procs.core", "pytest"]
 )
 
 # It would end by itself, a moment after the tests: nothing of theirs is to be left by then.

@@ -2,10 +2,10 @@
 
 import json
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -208,16 +208,9 @@ def test_a_worker_that_is_killed_while_it_keeps_pages_leaves_none(
         )
         thread.start()
         until(lambda: any(folder.glob("*.begun")), 30, lambda: "nothing is kept")
-        for pid in _workers():
-            os.kill(pid, signal.SIGKILL)
+        for worker in active_children():
+            worker.kill()
         thread.join()
         assert_problem(replies[0], 500, "HeadraceError")
         until(lambda: not any(folder.iterdir()), 30, lambda: "what was begun is still there")
         assert asked(client, sql="SELECT 1").status == 200
-
-
-def _workers() -> list[int]:
-    """Name the workers of this process."""
-    found = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    children = [int(pid) for path in found for pid in path.read_text().split()]
-    return [p for p in children if b"api.worker" in Path(f"/proc/{p}/cmdline").read_bytes()]
