@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from bench import (
     broker,
     connect_jars,
+    consumers,
     ingest_collect,
-    ingest_consumers,
     ingest_data,
     ingest_framed,
     ingest_kills,
@@ -86,7 +86,7 @@ def run(setup: Setup) -> Result:
         killing = beside.submit(ingest_kills.ours_killed, engine, size.points)
         killed = {
             how: beside.submit(ingest_kills.consumer_killed, work, how)
-            for how in ingest_consumers.CONSUMERS
+            for how in consumers.INSERTING
         }
         at_once = max(1, min(DOCUMENTS_AT_ONCE[0], size.killed // 2))
         started = Future[SparkSession]()
@@ -268,8 +268,8 @@ def _add_speeds(
     speed = ingest_kills.jdbc_rows_per_s(spark, work, folder, at_once)
     peers[ingest_kills.JDBC]["rows_per_s"] = speed
     for how, most in (
-        (ingest_consumers.EACH, size.waited_for),
-        (ingest_consumers.POLL, size.documents),
+        (consumers.EACH, size.waited_for),
+        (consumers.POLL, size.documents),
     ):
         peers[how]["rows_per_s"] = ingest_kills.consumer_rows_per_s(work, how, most)
 

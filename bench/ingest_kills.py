@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import SparkSession
 
-from bench import ingest_consumers, ingest_jdbc, killing
+from bench import consumers, ingest_jdbc, killing
 from bench.harness import Figures
 from bench.ingest_data import declared
 from bench.ingest_engine import Engine
@@ -47,16 +47,17 @@ def consumer_rows_per_s(work: Work, how: str, records_max: int) -> float:
     """Let a consumer write that many, about."""
     _make(work, how)
     argv = (work.bootstrap, work.topic, work.url, how, how)
-    return 1 / ingest_consumers.consume(*argv, records_max=records_max)
+    consumed = consumers.run(*argv, records_max=records_max)
+    return consumed.records / consumed.seconds
 
 
 def consumer_killed(work: Work, how: str) -> Figures:
     """Kill a consumer, let another go on, and count."""
     _make(work, table := f"{how}_killed")
     argv = (work.bootstrap, work.topic, work.url, table, how)
-    program = killing.module("bench.ingest_consumers", *argv, str(KILLED_AT))
+    program = killing.module("bench.consumers", *argv, str(KILLED_AT))
     killing.run_until_killed(program, SHORT_LIVED)
-    ingest_consumers.consume(*argv)
+    consumers.run(*argv)
     return harm(work, sql.Identifier(table))
 
 

@@ -19,19 +19,19 @@ from typing import Any, NamedTuple
 
 from bench import (
     broker,
+    consumers,
     dlt_environment,
     killing,
     migrate_changes,
-    migrate_consumers,
     migrate_kafka_connect,
     migrate_ours,
     migrate_state,
     postgres,
 )
+from bench.consumers import READING
 from bench.harness import Figures, Result, Setup, Trial, in_turns_per
 from bench.ingest_data import PARSED
 from bench.migrate_changes import BATCH, Batch, Change
-from bench.migrate_consumers import READING
 from bench.migrate_kafka_connect import Sink
 from bench.migrate_state import FAILED, HISTORY, KEPT
 from etl_procs.columns import Type
@@ -46,7 +46,7 @@ DIES_AT = 1
 """At which commit a consumer is killed."""
 DLT_RECORDS, DLT_HARMED_RECORDS = 50_000, 1_000
 """Records in one run of its pipeline; fewer where it is killed, so that there are several."""
-SLOW = (migrate_consumers.CORE, DLT, DEBEZIUM)
+SLOW = (consumers.CORE, DLT, DEBEZIUM)
 """Who takes 5, 13 and 30 s, of which most is its start: left out of a quick run."""
 
 
@@ -118,7 +118,7 @@ def settings(size: Sizes, found: Collection[str]) -> dict[str, Any]:
         "changes": size.changes * BATCH,
         "changes_at_a_kill": size.harmed * BATCH,
         "changes_a_batch": BATCH,
-        "records_a_poll": migrate_consumers.POLL_RECORDS,
+        "records_a_poll": consumers.POLL_RECORDS,
         "records_a_dlt_run": DLT_RECORDS,
         "records_a_dlt_run_at_a_kill": DLT_HARMED_RECORDS,
         "partitions_of_a_topic": migrate_changes.PARTITIONS,
@@ -195,14 +195,14 @@ def _flat(batches: Sequence[Batch]) -> list[Change]:
 
 def _consumer_seconds(how: str, work: Work, schema: str) -> float:
     where = (work.bootstrap, migrate_ours.changes.topic, work.url, schema)
-    return migrate_consumers.run(*where, how, 0, history=False)
+    return consumers.run(*where, how).seconds
 
 
 def _consumer_killed(how: str, work: Work, schema: str) -> int:
     where = (work.bootstrap, migrate_ours.harmed_changes.topic, work.url, schema, how)
-    program = killing.module("bench.migrate_consumers", *where, str(DIES_AT))
+    program = killing.module("bench.consumers", *where, str(DIES_AT))
     killing.run_until_killed(program)
-    migrate_consumers.run(*where, 0, history=True)
+    consumers.run(*where, history=True)
     return 0
 
 
@@ -273,7 +273,7 @@ def _consumer(how: str) -> Peer:
 
 
 PEERS = {
-    **{how: _consumer(how) for how in migrate_consumers.CONSUMERS},
+    **{how: _consumer(how) for how in consumers.CHANGING},
     DLT: Peer(_dlt_seconds, _dlt_killed),
     DEBEZIUM: Peer(_debezium_seconds, _debezium_killed),
 }

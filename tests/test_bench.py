@@ -11,10 +11,10 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from tpcdi_files import Directory
 
 from bench import __main__ as command
 from bench import (
-    ingest_table,
     migrate_changes,
     migrate_copies,
     migrate_filled,
@@ -41,7 +41,6 @@ from bench.voter_postgres import PIPELINED, WAITING
 from bench.voter_show import votes
 from etl_procs import loader
 from tpcdi import oracle
-from tpcdi.generate import generate
 
 REPORT = {"name", "figures", "peers", "ratios", "spread", "settings", "machine"}
 VOTES = 1_200
@@ -121,14 +120,13 @@ def test_a_merge_that_leaves_other_rows_is_no_figure(peer_postgres: str, tmp_pat
 
 
 def test_the_elt_in_postgres_builds_the_warehouse_of_the_oracle(
-    peer_postgres: str, tmp_path: Path
+    peer_postgres: str, small: Directory
 ) -> None:
-    generate(tmp_path / "files", 0.05, 7)
-    built = tpcdi_elt.build(peer_postgres, tmp_path / "files")
+    built = tpcdi_elt.build(peer_postgres, small.path)
     assert built.seconds > 0
     with (
         psycopg.connect(peer_postgres, autocommit=True) as warehouse,
-        oracle.compute(tmp_path / "files", batches=1) as computed,
+        oracle.compute(small.path, batches=1) as computed,
     ):
         assert oracle.compare(warehouse, computed) == []
         warehouse.execute("UPDATE tpcdi.factwatches SET batchid = 2 WHERE watchid = 7")
@@ -182,13 +180,6 @@ def test_seconds_of_a_load_are_drawn_by_stage_source_and_part_the_longest_first(
         [("date", 4.0)],
         [("client", 1.0)],
     ]
-
-
-def test_the_peers_of_ingest_are_one_table_with_their_harm() -> None:
-    harm = {"rows_per_s": 1234.0, "rows_lost": 0.0, "rows_doubled": 500.0}
-    lines = ingest_table.table({"peers": dict.fromkeys(ingest_table.NAMES, harm)}).splitlines()
-    assert len(lines) == 2 + len(ingest_table.NAMES)
-    assert lines[2] == "| Headrace | 1,234 | 0 | 500 |"
 
 
 def test_a_pace_counts_from_the_end_of_a_micro_batch_on() -> None:

@@ -1,6 +1,6 @@
 """The audit passes a warehouse that is right, and each check can fail."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import audited
@@ -10,19 +10,12 @@ from spoilings import SPOILINGS
 from migrations import warehouse as warehouses
 from migrations.errors import Away
 from tpcdi import audit, oracle
-from tpcdi.generate import generate
 from tpcdi.snapshot import Connection, snapshot
 
 
-@pytest.fixture(scope="module")
-def warehouse(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
-    """A warehouse that holds what the oracle says of a small benchmark."""
-    directory = audited.files().write(tmp_path_factory.mktemp("audited"))
-    with audited.database(postgres_url, "audited") as connection:
-        with oracle.compute(directory) as computed:
-            audited.fill(connection, computed)
-        audited.report(connection, directory)
-        yield connection
+@pytest.fixture
+def warehouse(audited_warehouse: Connection) -> Connection:
+    return audited_warehouse
 
 
 def test_a_warehouse_that_is_right_passes_every_check(warehouse: Connection) -> None:
@@ -74,10 +67,9 @@ def test_a_verdict_tells_what_was_found_and_what_is_wanted(warehouse: Connection
 
 
 def test_what_the_oracle_makes_of_generated_files_is_what_the_generator_answers(
-    postgres_url: str, tmp_path: Path
+    postgres_url: str, made: Callable[[float, int], Path]
 ) -> None:
-    directory = tmp_path / "generated"
-    generate(directory, 0.01, 7)
+    directory = made(0.01, 7)
     with audited.database(postgres_url, "generated") as connection:
         with oracle.compute(directory) as computed:
             audited.fill(connection, computed)

@@ -1,14 +1,14 @@
 """`headrace tpcdi` at the command line: what it refuses before it does harm, and what it says."""
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import audited
 import pytest
 
 from headrace import cli, config
@@ -17,12 +17,13 @@ from headrace.cli import tpcdi as cli_tpcdi
 from headrace.cli.tpcdi_origin import KEPT, Origin, alone
 from headrace.cli.tpcdi_parts import Stack as RealStack
 from headrace.errors import Exit, NotRunning
-from tpcdi import audit, load, oracle
+from tpcdi import audit, load
 from tpcdi.dataflow.sources import marks
 from tpcdi.flow import flow
-from tpcdi.generate import generate
 from tpcdi.load import Loaded
 from tpcdi.snapshot import Connection
+
+Made = Callable[[float, int], Path]
 
 
 class FakeStack:
@@ -136,12 +137,11 @@ def test_what_another_directory_brings_after_whole_phases_is_loaded(
 
 
 def test_a_stream_does_not_go_on_from_another_directory_than_was_loaded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    home, one, other = (tmp_path / name for name in ("home", "one", "other"))
+    home, one, other = tmp_path / "home", tmp_path / "one", made(0.01, 4)
     home.mkdir()
-    generate(one, 0.01, 3)
-    generate(other, 0.01, 4)
+    shutil.copytree(made(0.01, 3), one)
     Origin.keep(home, one, 3)
     assert said(home, "stream", other) == Exit.REFUSED
     assert "and not from" in capsys.readouterr().err
@@ -179,12 +179,12 @@ def test_a_directory_is_loaded_under_one_name(
 
 
 def test_days_that_were_made_otherwise_do_not_go_on_with_what_was_loaded(
-    tmp_path: Path, stack: type[FakeStack], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, made: Made, stack: type[FakeStack], capsys: pytest.CaptureFixture[str]
 ) -> None:
     home, one, other = (tmp_path / name for name in ("home", "one", "other"))
     home.mkdir()
-    generate(one, 0.01, 3)
-    generate(other, 0.01, 4)
+    shutil.copytree(made(0.01, 3), one)
+    shutil.copytree(made(0.01, 4), other)
     Origin.keep(home, one, 2)
     stack.over = frozenset({1, 2})
     assert said(home, "load", other) == Exit.REFUSED
@@ -215,7 +215,7 @@ def test_what_says_from_where_was_loaded_and_cannot_be_read_is_named(
     ],
 )
 def test_a_warehouse_that_the_audit_is_not_about_is_told(
-    postgres_url: str,
+    audited_warehouse: Connection,
     tmp_path: Path,
     stack: type[FakeStack],
     capsys: pytest.CaptureFixture[str],
@@ -226,17 +226,13 @@ def test_a_warehouse_that_the_audit_is_not_about_is_told(
 ) -> None:
     @contextmanager
     def warehouse(_: FakeStack) -> Iterator[Connection]:
-        yield connection
+        yield audited_warehouse
 
     monkeypatch.setattr(stack, "warehouse", warehouse, raising=False)
     monkeypatch.setattr(audit.run, "__defaults__", (["DImessages batches"],))
-    directory = audited.files().write(tmp_path / "files")
-    with audited.database(postgres_url, "told") as connection, oracle.compute(directory) as done:
-        audited.fill(connection, done)
-        audited.report(connection, directory)
-        with connection.transaction(force_rollback=True):
-            connection.execute(change.encode())
-            assert said(tmp_path / "home", "audit") == code
+    with audited_warehouse.transaction(force_rollback=True):
+        audited_warehouse.execute(change.encode())
+        assert said(tmp_path / "home", "audit") == code
     assert told in capsys.readouterr().err
 
 

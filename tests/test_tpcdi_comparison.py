@@ -1,8 +1,5 @@
 """A warehouse is compared with the oracle row by row, and with another one byte by byte."""
 
-from collections.abc import Iterator
-
-import audited
 import duckdb
 import pytest
 
@@ -14,18 +11,14 @@ SURROGATES = {table: key for key, (table, _) in DIMENSIONS.items()}
 OTHERS = schema.TABLES.keys() - SURROGATES.keys()
 
 
-@pytest.fixture(scope="module")
-def computed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    with oracle.compute(audited.files().write(tmp_path_factory.mktemp("audited"))) as computed:
-        yield computed
+@pytest.fixture
+def computed(audited_oracle: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    return audited_oracle
 
 
-@pytest.fixture(scope="module")
-def warehouse(postgres_url: str, computed: duckdb.DuckDBPyConnection) -> Iterator[Connection]:
-    """A warehouse that holds what the oracle computed."""
-    with audited.database(postgres_url, "compared") as connection:
-        audited.fill(connection, computed)
-        yield connection
+@pytest.fixture
+def warehouse(audited_warehouse: Connection) -> Connection:
+    return audited_warehouse
 
 
 CHANGES = dict.fromkeys(schema.TABLES, "batchid = batchid + 1") | {
@@ -40,6 +33,9 @@ CHANGES = dict.fromkeys(schema.TABLES, "batchid = batchid + 1") | {
     "financial": "fi_assets = NULL",
     "factmarkethistory": "peratio = 0",
 }
+
+CHANGED = {"dimtrade": "tradeid = 1", "dimessages": "messagetype = 'Alert'"}
+"""Which row is changed, where not any is."""
 
 
 def change(warehouse: Connection, table: str, what: str) -> None:
@@ -63,9 +59,7 @@ def test_a_changed_row_is_found_in_every_table(
     with warehouse.transaction(force_rollback=True):
         change(warehouse, "financial", "ALTER TABLE {table} ALTER fi_assets DROP NOT NULL")
         for table, what in CHANGES.items():
-            row = "(SELECT max(ctid) FROM {table})"
-            if table == "dimtrade":
-                row = "(SELECT ctid FROM {table} WHERE tradeid = 1)"
+            row = f"(SELECT max(ctid) FROM {{table}} WHERE {CHANGED.get(table, True)})"
             change(warehouse, table, f"UPDATE {{table}} SET {what} WHERE ctid = {row}")
         found = told(oracle.compare(warehouse, computed))
     assert found == dict.fromkeys(schema.TABLES, (1, 1))

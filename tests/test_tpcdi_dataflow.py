@@ -1,7 +1,8 @@
 """TPC-DI's dataflow says what the oracle says, whatever the order in which its sources arrive."""
 
 import random
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import phased
@@ -10,7 +11,6 @@ import pytest
 from etl_procs import Trial
 from tpcdi import oracle, schema
 from tpcdi.flow import flow
-from tpcdi.generate import generate
 from tpcdi.oracle.comparison import differences
 
 SCALE, SEED = 0.01, 7
@@ -18,9 +18,10 @@ SEEDS = (1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3,
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tpcdi") / "files"
-    generate(path, SCALE, SEED)
+def folder(made: Callable[[float, int], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small directory, with a part of the clock."""
+    path = shutil.copytree(made(SCALE, SEED), tmp_path_factory.mktemp("dataflow") / "files")
+    phased.shorten_clock(path)
     return path
 
 

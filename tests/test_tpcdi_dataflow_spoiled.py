@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -137,15 +137,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return audited.files().write(tmp_path_factory.mktemp("whole"))
 
 
-@pytest.fixture(scope="module")
-def whole(folder: Path) -> Iterator[dict[str, bytes]]:
-    """What comes of the files as they should be."""
-    with Trial(flow) as trial:
-        phased.load(trial, folder)
-        assert trial.dead_letters() == []
-        yield phased.exported(trial)
-
-
 def spoiled(feed: phased.Feed) -> dict[str, phased.Rows]:
     """Make unreadable rows of readable ones."""
     made: dict[str, phased.Rows] = {
@@ -169,7 +160,7 @@ def spoiled(feed: phased.Feed) -> dict[str, phased.Rows]:
 
 @pytest.mark.parametrize("seed", [None, 1])
 def test_unreadable_rows_are_dead_letters_and_all_others_are_loaded(
-    folder: Path, whole: dict[str, bytes], seed: int | None
+    folder: Path, audited_rows: dict[str, bytes], seed: int | None
 ) -> None:
     wanted: Counter[tuple[object, ...]] = Counter()
     with Trial(flow) as trial:
@@ -186,7 +177,7 @@ def test_unreadable_rows_are_dead_letters_and_all_others_are_loaded(
         found = phased.exported(trial)
         letters = Counter(tuple(one) for letter in trial.dead_letters() for one in letter["tuples"])
     assert letters == wanted
-    assert [table for table in schema.TABLES if found[table] != whole[table]] == []
+    assert [table for table in schema.TABLES if found[table] != audited_rows[table]] == []
 
 
 def some() -> Digen:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tpcdi_files import Directory
 
 from headrace import cli
 from headrace.errors import ConfigError, Exit, HeadraceError, Missing, Refused
-from tpcdi.generate import State, directory, generate, history, increment, market
+from tpcdi.generate import State, directory, generate, history, increment, listing
 from tpcdi.generate.columns import Table
 from tpcdi.generate.files import Batch
 
@@ -49,10 +50,8 @@ EVENTS_OF_A_TRADE = 570 / 214
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tpcdi") / "tiny"
-    generate(path, TINY, 3)
-    return path
+def tiny(made: Callable[[float, int], Path]) -> Path:
+    return made(TINY, 3)
 
 
 def digest(path: Path) -> dict[str, str]:
@@ -76,10 +75,9 @@ def test_the_same_seed_gives_the_same_bytes_however_many_threads_there_are(
 
 
 def test_another_seed_gives_another_file_of_everything_that_is_not_fixed(
-    tmp_path: Path, small: Directory
+    tiny: Path, made: Callable[[float, int], Path]
 ) -> None:
-    generate(tmp_path / "a", 0.05, 8)
-    here, there = digest(tmp_path / "a"), digest(small.path)
+    here, there = digest(tiny), digest(made(TINY, 4))
     same = {Path(name).name for name in here if here[name] == there.get(name)}
     fixed = {"Date", "Time", "StatusType", "TradeType", "Industry", "TaxRate", "BatchDate"}
     assert {name for name in same if not name.endswith("_audit.csv")} == {
@@ -87,21 +85,22 @@ def test_another_seed_gives_another_file_of_everything_that_is_not_fixed(
     }
 
 
-def test_the_proportions_are_those_of_the_real_generator(tmp_path: Path) -> None:
-    generate(tmp_path / "a", 0.1, 5)
-    made = Directory(tmp_path / "a")
-    found = Counter(record.kind for record in made.records)
-    found.update(action.kind for action in made.actions)
+def test_the_proportions_are_those_of_the_real_generator(
+    made: Callable[[float, int], Path],
+) -> None:
+    files = Directory(made(0.1, 5))
+    found = Counter(record.kind for record in files.records)
+    found.update(action.kind for action in files.actions)
     for name in AT_SCALE_3:
         for suffix in ("txt", "csv"):
-            if (made.path / "Batch1" / f"{name}.{suffix}").exists():
-                found[name] = len(made.rows(1, f"{name}.{suffix}"))
-    found["brokers"] = sum(row[5] == "314" for row in made.rows(1, "HR.csv"))
-    found["placed"] = sum(row[3] == "ACTV" for row in made.rows(1, "WatchHistory.txt"))
+            if (files.path / "Batch1" / f"{name}.{suffix}").exists():
+                found[name] = len(files.rows(1, f"{name}.{suffix}"))
+    found["brokers"] = sum(row[5] == "314" for row in files.rows(1, "HR.csv"))
+    found["placed"] = sum(row[3] == "ACTV" for row in files.rows(1, "WatchHistory.txt"))
     for name, rows in AT_SCALE_3.items():
         expected = rows / 30
         assert abs(found[name] - expected) <= max(0.05 * expected, 1), (name, found[name], expected)
-    quotes, watches = (made.rows(2, f"{name}.txt") for name in ("DailyMarket", "WatchHistory"))
+    quotes, watches = (files.rows(2, f"{name}.txt") for name in ("DailyMarket", "WatchHistory"))
     assert len(quotes) == round(1_788 / 30)
     assert abs(len(watches) - 2_098 / 30) < 0.1 * 2_098 / 30
 
@@ -274,7 +273,7 @@ def test_facts_are_made_in_pieces_that_do_not_grow_with_the_scale(
     whole = Batch.table
     monkeypatch.setattr(Batch, "table", write)
     monkeypatch.setattr(history, "TRADES_AT_ONCE", 200)
-    monkeypatch.setattr(market, "ROWS_AT_ONCE", 600)
+    monkeypatch.setattr(listing, "ROWS_AT_ONCE", 600)
     generate(tmp_path / "a", 0.1, 3)
     assert max(pieces) < 800
     assert pieces.total() > 250

@@ -4,12 +4,11 @@ import io
 import sys
 from pathlib import Path
 
-import audited
 import pytest
 from loading import REFERS, Reader, files_of, load_and_kill, undisturbed
 
 from headrace.cli import tpcdi as cli_tpcdi
-from tpcdi import oracle
+from tpcdi.snapshot import Connection
 
 SEED = 31
 """It kills the broker, the core's process and PostgreSQL: `make prove` has others."""
@@ -36,18 +35,14 @@ def test_what_the_load_tells_is_written_in_one_piece(monkeypatch: pytest.MonkeyP
 
 
 def test_the_reader_sees_what_refers_to_something_that_is_not_there(
-    postgres_url: str, tmp_path: Path
+    audited_warehouse: Connection,
 ) -> None:
-    directory = audited.files().write(tmp_path)
     wanted = {f"{table}.{column}" for table, columns in REFERS.items() for column in columns}
-    with audited.database(postgres_url, "orphans") as warehouse:
-        with oracle.compute(directory) as computed:
-            audited.fill(warehouse, computed)
-        reader = Reader()
-        reader.read(warehouse)
-        assert reader.found == set()
-        for table in ("broker", "company", "security", "customer", "account", "date", "trade"):
-            with warehouse.transaction(force_rollback=True):
-                warehouse.execute(f"DELETE FROM tpcdi.dim{table}".encode())
-                reader.read(warehouse)
-        assert reader.found == wanted
+    reader = Reader()
+    reader.read(audited_warehouse)
+    assert reader.found == set()
+    for table in ("broker", "company", "security", "customer", "account", "date", "trade"):
+        with audited_warehouse.transaction(force_rollback=True):
+            audited_warehouse.execute(f"DELETE FROM tpcdi.dim{table}".encode())
+            reader.read(audited_warehouse)
+    assert reader.found == wanted

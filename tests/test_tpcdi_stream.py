@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from tpcdi.dataflow.phases import BEGINS, ENDS
 from tpcdi.dataflow.sources import SOURCES, marks
 from tpcdi.days import FACTS, STREAMS, Days, Rows
 from tpcdi.freshness import Figures, Freshness, Sent
-from tpcdi.generate import State, generate, increment
+from tpcdi.generate import State, increment
 from tpcdi.stream import Live, due
 
 LOADED = frozenset({1, 2, 3})
@@ -38,10 +38,9 @@ DIMENSIONS = ("Prospect.csv", "Customer.txt", "Account.txt")
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(made: Callable[[float, int], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of the smallest scale, without the 86,400 rows of the clock."""
-    path = tmp_path_factory.mktemp("stream") / "tiny"
-    generate(path, 0.01, 3)
+    path = shutil.copytree(made(0.01, 3), tmp_path_factory.mktemp("stream") / "tiny")
     (path / "Batch1/Time.txt").unlink()
     return path
 
@@ -300,13 +299,11 @@ def test_a_stream_goes_on_only_after_all_batches_of_its_directory(
 
 
 def test_a_stream_goes_on_only_with_the_directory_with_which_it_began(
-    core: FakeCore, tiny: Path, tmp_path: Path
+    core: FakeCore, tiny: Path, made: Callable[[float, int], Path], tmp_path: Path
 ) -> None:
     run(core, tiny, tmp_path / "kept", seconds=10)
-    other = tmp_path / "other"
-    generate(other, 0.01, 4)
     with pytest.raises(Refused, match="another scale or seed"):
-        Days(other, tmp_path / "kept", core.ended())
+        Days(made(0.01, 4), tmp_path / "kept", core.ended())
 
 
 def test_who_presses_ctrl_c_is_told_what_was_sent_and_how_it_goes_on(

@@ -18,6 +18,14 @@ HISTORY = """\
     enddate DATE NOT NULL"""
 """The last columns of a dimension with history."""
 
+PERSON = """\
+    lastname TEXT NOT NULL, firstname TEXT NOT NULL, middleinitial TEXT, gender TEXT,
+    addressline1 TEXT, addressline2 TEXT, postalcode TEXT, city TEXT, state TEXT, country TEXT,
+    phone TEXT, income INTEGER, numbercars INTEGER, numberchildren INTEGER, maritalstatus TEXT,
+    age INTEGER, creditrating INTEGER, ownorrentflag TEXT, employer TEXT,
+    numbercreditcards INTEGER, networth INTEGER"""
+"""What an agency says of a prospect."""
+
 
 class Definition(NamedTuple):
     """A table: its columns, the key by which its rows are replaced, and what else finds them."""
@@ -113,14 +121,10 @@ TABLES = {
         indexes=("accountid",),
     ),
     "prospect": Definition(
-        """\
+        f"""\
     agencyid TEXT NOT NULL, sk_recorddateid INTEGER NOT NULL, sk_updatedateid INTEGER NOT NULL,
     batchid INTEGER NOT NULL, iscustomer BOOLEAN NOT NULL,
-    lastname TEXT NOT NULL, firstname TEXT NOT NULL, middleinitial TEXT, gender TEXT,
-    addressline1 TEXT, addressline2 TEXT, postalcode TEXT, city TEXT, state TEXT, country TEXT,
-    phone TEXT, income INTEGER, numbercars INTEGER, numberchildren INTEGER, maritalstatus TEXT,
-    age INTEGER, creditrating INTEGER, ownorrentflag TEXT, employer TEXT,
-    numbercreditcards INTEGER, networth INTEGER, marketingnameplate TEXT""",
+{PERSON}, marketingnameplate TEXT""",
         key=("agencyid",),
     ),
     "dimtrade": Definition(

@@ -50,6 +50,21 @@ def rows(table: str, condition: LiteralString, joins: LiteralString = "") -> Com
     return query(text, table=table.lower(), condition=SQL(condition), joins=SQL(joins))
 
 
+def in_each(found: Composable, relation: str, wanted: Composable) -> Composable:
+    """Want two numbers of each batch to be related so."""
+    text: LiteralString = "SELECT batchid, {found}, {relation}, {wanted} FROM batch"
+    return query(text, found=found, relation=Literal(relation), wanted=wanted)
+
+
+def in_all(counted: LiteralString, dataset: str, attribute: str) -> Composable:
+    """Want a count (what follows SELECT) to be the sum of an answer over all batches."""
+    text: LiteralString = """\
+        SELECT NULL, (SELECT {counted}), '=',
+            (SELECT sum(value) FROM audit WHERE dataset = {dataset} AND attribute = {attribute})"""
+    told = {"dataset": Literal(dataset), "attribute": Literal(attribute)}
+    return query(text, counted=SQL(counted), **told)
+
+
 def answer(dataset: str, *attributes: str, of: LiteralString = "=") -> Composable:
     """Give the sum of keys of a batch (or with `<=`, up to a batch) of the answers."""
     key: LiteralString = """\
@@ -70,21 +85,18 @@ def validated(source: str, text: str = "Row count", *, before: int = 0) -> Compo
 
 def grown(table: str, attribute: str) -> Composable:
     """Want a table to have grown in each batch by the number that the answers have."""
-    return query(
-        "SELECT batchid, {rows} - {before}, '=', {wanted} FROM batch",
-        rows=validated(table),
-        before=validated(table, before=1),
-        wanted=answer(table, attribute),
-    )
+    new = SQL(" - ").join([validated(table), validated(table, before=1)])
+    return in_each(new, "=", answer(table, attribute))
 
 
-def batches(table: str, wanted: int) -> Composable:
-    """Want a table's rows to be of these many batches, to the last of them."""
+def batches(table: str, wanted: int, condition: LiteralString = "true") -> Composable:
+    """Want a table's rows to be of these many batches, to the third if there are more."""
     return query(
         "SELECT NULL, count(DISTINCT batchid) || ', last ' || max(batchid), '=', {wanted} "
-        "FROM {table}",
+        "FROM {table} WHERE {condition}",
         table=table.lower(),
-        wanted=Literal(f"{wanted}, last {wanted}"),
+        wanted=Literal(f"{wanted}, last {min(wanted, 3)}"),
+        condition=SQL(condition),
     )
 
 

@@ -2,13 +2,11 @@
 
 from psycopg.sql import Literal
 
-from tpcdi.checks import Checks, none, query, validated
+from tpcdi.checks import Checks, batches, in_each, none, query, validated
 from tpcdi.seen import JOINED, TABLES
 
 CHECKS: Checks = {
-    "Audit table batches": query("""\
-        SELECT NULL, count(DISTINCT batchid) || ', last ' || max(batchid), '=', '3, last 3'
-        FROM audit"""),
+    "Audit table batches": batches("audit", 3),
     "Audit table sources": query("""\
         SELECT NULL, count(DISTINCT dataset), '=', 13
         FROM audit
@@ -18,12 +16,8 @@ CHECKS: Checks = {
     "DImessages validation reports": query("""\
         SELECT batchid, count(*) FILTER (WHERE messagetype = 'Validation'), '=', 24
         FROM dimessages GROUP BY batchid"""),
-    "DImessages batches": query("""\
-        SELECT NULL, count(DISTINCT batchid) || ', last ' || max(batchid), '=', '4, last 3'
-        FROM dimessages"""),
-    "DImessages Phase complete records": query("""\
-        SELECT NULL, count(DISTINCT batchid) || ', last ' || max(batchid), '=', '4, last 3'
-        FROM dimessages WHERE messagetype = 'PCR'"""),
+    "DImessages batches": batches("dimessages", 4),
+    "DImessages Phase complete records": batches("dimessages", 4, "messagetype = 'PCR'"),
     "DImessages sources": query(
         """\
         SELECT NULL, count(DISTINCT messagesource), '=', 17
@@ -35,18 +29,12 @@ CHECKS: Checks = {
         WHERE batchid = 0 AND messagetype = 'Validation' AND messagedata IS DISTINCT FROM '0'"""),
 }
 CHECKS |= {
-    f"Batch row count: {table}": query(
-        "SELECT batchid, {rows}, '>=', {before} FROM batch",
-        rows=validated(table),
-        before=validated(table, before=1),
-    )
+    f"Batch row count: {table}": in_each(validated(table), ">=", validated(table, before=1))
     for table in TABLES
 }
 CHECKS |= {
-    f"Batch joined row count: {fact}": query(
-        "SELECT batchid, {joined}, '=', {rows} FROM batch",
-        joined=validated(fact, "Row count joined"),
-        rows=validated(fact),
+    f"Batch joined row count: {fact}": in_each(
+        validated(fact, "Row count joined"), "=", validated(fact)
     )
     for fact in JOINED
 }

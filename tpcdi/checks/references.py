@@ -1,6 +1,12 @@
 """Checks of history in the dimensions, and of the keys that refer to it."""
 
+from typing import LiteralString
+
+from psycopg.sql import SQL, Composable
+
 from tpcdi.checks import Checks, batches, distinct, none, query, rows
+
+NO_JOIN = SQL("")
 
 HISTORIES = {
     "DimAccount": ("sk_accountid", "accountid", 3),
@@ -34,46 +40,56 @@ BEGUN = ("SK_CustomerID", "SK_AccountID", "SK_CompanyID", "SK_SecurityID")
 """What a holding refers to has begun by its date; it may have ended since the trade was placed."""
 
 
-def _of_history(table: str) -> Checks:
-    surrogate, key, of_batches = HISTORIES[table]
-    name = table.lower()
-    return {
-        f"{table} distinct keys": distinct(table, surrogate),
-        f"{table} EndDate": none(
-            """\
-            {table} AS one LEFT JOIN {table} AS next
-                ON next.{key} = one.{key} AND next.effectivedate = one.enddate
-            WHERE next.{key} IS NULL AND one.enddate <> '9999-12-31'""",
-            table=name,
-            key=key,
-        ),
-        f"{table} Overlap": none(
-            """\
-            {table} AS one JOIN {table} AS other
-                ON other.{key} = one.{key} AND other.{surrogate} <> one.{surrogate}
-                AND one.effectivedate >= other.effectivedate
-                AND one.effectivedate < other.enddate""",
-            table=name,
-            key=key,
-            surrogate=surrogate,
-        ),
-        f"{table} End of Time": query(
+OF_HISTORY: dict[str, LiteralString] = {
+    "EndDate": """\
+        {table} AS one LEFT JOIN {table} AS next
+            ON next.{key} = one.{key} AND next.effectivedate = one.enddate
+        WHERE next.{key} IS NULL AND one.enddate <> '9999-12-31'""",
+    "Overlap": """\
+        {table} AS one JOIN {table} AS other
+            ON other.{key} = one.{key} AND other.{surrogate} <> one.{surrogate}
+            AND one.effectivedate >= other.effectivedate
+            AND one.effectivedate < other.enddate""",
+    "consolidation": "{table} WHERE effectivedate = enddate",
+    "Status": "{table} WHERE status NOT IN ('Active', 'Inactive')",
+}
+"""There is no such row in a table with history: each follows FROM."""
+
+
+def refers(
+    table: str, key: str, condition: LiteralString, joins: Composable = NO_JOIN
+) -> Composable:
+    """Want each row to refer by a key to something of which a condition holds."""
+    text: LiteralString = """\
+        {table} AS one {joins}
+            LEFT JOIN {owner} AS of ON of.{key} = one.{key} AND {condition}
+        WHERE of.{key} IS NULL"""
+    names = {"table": table.lower(), "owner": OWNERS[key], "key": key.lower()}
+    return none(text, **names, joins=joins, condition=SQL(condition))
+
+
+def of_day(column: str) -> Composable:
+    """Join the day of a row."""
+    return query("LEFT JOIN dimdate ON dimdate.sk_dateid = one.{column}", column=column)
+
+
+CHECKS: Checks = {
+    "Financial SK_CompanyID": refers("Financial", "SK_CompanyID", "true"),
+}
+for _table, (_surrogate, _key, _batches) in HISTORIES.items():
+    _names = {"table": _table.lower(), "key": _key, "surrogate": _surrogate}
+    CHECKS |= {f"{_table} {what}": none(wrong, **_names) for what, wrong in OF_HISTORY.items()}
+    CHECKS |= {
+        f"{_table} distinct keys": distinct(_table, _surrogate),
+        f"{_table} End of Time": query(
             """\
             SELECT NULL, count(*) FILTER (WHERE enddate = '9999-12-31'), '=', count(DISTINCT {key})
             FROM {table}""",
-            table=name,
-            key=key,
+            **_names,
         ),
-        f"{table} consolidation": none("{table} WHERE effectivedate = enddate", table=name),
-        f"{table} batches": batches(table, of_batches),
-        f"{table} EffectiveDate": rows(table, "effectivedate BETWEEN firstday AND lastday"),
-        f"{table} Status": none("{table} WHERE status NOT IN ('Active', 'Inactive')", table=name),
+        f"{_table} batches": batches(_table, _batches),
+        f"{_table} EffectiveDate": rows(_table, "effectivedate BETWEEN firstday AND lastday"),
     }
-
-
-CHECKS: Checks = {}
-for _table in HISTORIES:
-    CHECKS |= _of_history(_table)
 CHECKS |= {
     f"{table} IsCurrent": none(
         "{table} WHERE (iscurrent = (enddate = '9999-12-31')) IS NOT TRUE", table=table.lower()
@@ -81,45 +97,22 @@ CHECKS |= {
     for table in ("DimAccount", "DimCustomer", "DimSecurity")
 }
 CHECKS |= {
-    f"{table} {key}": none(
-        """\
-        {table} AS one LEFT JOIN {owner} AS of
-            ON of.{key} = one.{key} AND of.effectivedate <= one.effectivedate
-            AND one.enddate <= of.enddate
-        WHERE of.{key} IS NULL""",
-        table=table.lower(),
-        owner=OWNERS[key],
-        key=key.lower(),
+    f"{table} {key}": refers(
+        table, key, "of.effectivedate <= one.effectivedate AND one.enddate <= of.enddate"
     )
     for table, keys in WITHIN.items()
     for key in keys
 }
 CHECKS |= {
-    f"{fact} {key}": none(
-        """\
-        {fact} AS one LEFT JOIN dimdate ON dimdate.sk_dateid = one.{date}
-            LEFT JOIN {owner} AS of
-            ON of.{key} = one.{key} AND datevalue BETWEEN of.effectivedate AND of.enddate
-        WHERE of.{key} IS NULL""",
-        fact=fact.lower(),
-        date=date,
-        owner=OWNERS[key],
-        key=key.lower(),
+    f"{fact} {key}": refers(
+        fact, key, "datevalue BETWEEN of.effectivedate AND of.enddate", of_day(date)
     )
     for (fact, date), keys in VALID.items()
     for key in keys
 }
 CHECKS |= {
-    f"FactHoldings {key}": none(
-        """\
-        factholdings AS one LEFT JOIN dimdate ON dimdate.sk_dateid = one.sk_dateid
-            LEFT JOIN {owner} AS of ON of.{key} = one.{key} AND of.effectivedate <= datevalue
-        WHERE of.{key} IS NULL""",
-        owner=OWNERS[key],
-        key=key.lower(),
+    f"FactHoldings {key}": refers(
+        "FactHoldings", key, "of.effectivedate <= datevalue", of_day("sk_dateid")
     )
     for key in BEGUN
 }
-CHECKS["Financial SK_CompanyID"] = none("""\
-    financial AS one LEFT JOIN dimcompany AS of ON of.sk_companyid = one.sk_companyid
-    WHERE of.sk_companyid IS NULL""")

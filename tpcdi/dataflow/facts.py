@@ -63,7 +63,7 @@ AND NOT EXISTS (SELECT 1 FROM calendar WHERE calendar.day = asked.value)"""
 
 def in_calendar(tx: Transaction, on: Numbers) -> Flags:
     """Tell which days the calendar has; where there is none, it is not asked for them."""
-    lacking = tx.query(LACKING, [json.dumps(np.unique(on).tolist())])
+    lacking = tx.query(LACKING, [json.dumps(np.unique(on).tolist())]) if len(on) else []
     return ~np.isin(on, [row["day"] for row in lacking])
 
 

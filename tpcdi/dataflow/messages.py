@@ -1,13 +1,11 @@
 """Messages: what the rules want to be said, and what the loader has seen in the warehouse."""
 
-from decimal import Decimal
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl_procs import Batch, Transaction
 from tpcdi.dataflow.forms import DAY, FILLED, WHOLE, decimal, or_empty, without, wrong
-from tpcdi.dataflow.outlets import OUTLETS, date
+from tpcdi.dataflow.outlets import OUTLETS, date, table
 from tpcdi.dataflow.phases import Phase
 from tpcdi.dataflow.sources import answers, flow, observed
 
@@ -50,48 +48,19 @@ def alert(tx: Transaction, phase: Phase, source: str, text: str, *datas: object)
 @flow.procedure(takes=observed, gives=[MESSAGES])
 def note(tx: Transaction, batch: Batch) -> None:
     """Write down what the loader has seen."""
-    tx.emit(
-        MESSAGES,
-        [
-            {
-                "messagedateandtime": row["at"],
-                "batchid": row["batch"],
-                "messagesource": row["source"],
-                "messagetext": row["text"],
-                "messagetype": row["type"],
-                "messagedata": row["data"],
-            }
-            for row in batch.rows()
-        ],
-    )
+    columns = zip(MESSAGES.columns.names, batch.table.columns, strict=True)
+    tx.emit(MESSAGES, table("dimessages", **dict(columns)))
 
 
 @flow.procedure(takes=answers, gives=[OUTLETS["audit"]])
 def file(tx: Transaction, batch: Batch) -> None:
-    """Keep the answers that the generator gives to the audit."""
-    tx.emit(
-        OUTLETS["audit"],
-        [
-            {
-                "dataset": row["dataset"],
-                "batchid": row["batchid"] and int(row["batchid"]),
-                "date": row["date"],
-                "attribute": row["attribute"],
-                "value": row["value"] and int(row["value"]),
-                "dvalue": row["dvalue"] and Decimal(row["dvalue"]),
-            }
-            for row in _stripped(tx, batch)
-        ],
-    )
+    """Keep the answers that the generator gives to the audit, without the blanks around them."""
+    stripped = {name: pc.utf8_trim_whitespace(batch.table[name]) for name in FORMS}
+    rows = without(tx, batch, wrong(stripped, FORMS))
+    tx.emit(OUTLETS["audit"], table("audit", **{name: _value(rows[name]) for name in FORMS}))
 
 
-def _stripped(tx: Transaction, batch: Batch) -> list[dict[str, str | None]]:
-    """Take away the blanks around values; of a blank one, nothing is left."""
-    columns = {name: pc.utf8_trim_whitespace(batch.table[name]) for name in FORMS}
-    reasons = wrong(columns, FORMS)
-    without(tx, batch, reasons)
-    return [
-        {name: value or None for name, value in row.items()}
-        for index, row in enumerate(pa.table(columns).to_pylist())
-        if index not in reasons
-    ]
+def _value(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Give what is between blanks; of a blank text, nothing is left."""
+    stripped = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.equal(stripped, ""), pa.scalar(None, pa.string()), stripped)

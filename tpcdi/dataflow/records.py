@@ -112,6 +112,8 @@ FORMS: Mapping[str, tuple[Mapping[str, slice], Mapping[str, Form]]] = {
 
 def readable(tx: Transaction, batch: Batch) -> pa.Table:
     """Give the records that can be read, and reject the others."""
+    if not len(batch.table):
+        return batch.table
     lines = batch.table["line"].combine_chunks()
     kinds = pc.utf8_slice_codeunits(lines, KIND.start, KIND.stop)
     reasons: Wrong = {}

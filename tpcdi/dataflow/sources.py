@@ -4,10 +4,12 @@ A stream has one partition: what is in a file stays in its order. Of files that 
 more in the increments (what was done, and a number), there are two streams.
 """
 
+import re
 from typing import NamedTuple
 
 from etl_procs import Clean, Dataflow, Stream, Wire, by_count, delimited, xml
 from etl_procs.wire import Format
+from tpcdi.schema import PERSON, TABLES
 
 flow = Dataflow("tpcdi")
 
@@ -19,6 +21,12 @@ CDC = "cdc_flag TEXT NOT NULL, cdc_dsn INTEGER NOT NULL, "
 def _stream(name: str, columns: str, format_: Format, clean: Clean | None = None) -> Stream:
     wire = Wire(format_, partitions=1, clean=clean)
     return flow.stream(name, columns, batches=BATCHES, wire=wire)
+
+
+def _verbatim(name: str, table: str) -> Stream:
+    """Declare a file that has the columns of a table; what Spark has no type for is a text."""
+    columns = re.sub(r"DATE|BOOLEAN|NUMERIC\(\d,\d\)", "TEXT", TABLES[table].columns)
+    return _stream(name, columns, PIPES)
 
 
 marks = flow.stream(
@@ -33,35 +41,9 @@ observed = flow.stream(
 )
 """What the loader has seen in the warehouse: validation, visibility, the end of a phase."""
 
-dates = _stream(
-    "dates",
-    """\
-    sk_dateid INTEGER NOT NULL, datevalue TEXT NOT NULL, datedesc TEXT NOT NULL,
-    calendaryearid INTEGER NOT NULL, calendaryeardesc TEXT NOT NULL,
-    calendarqtrid INTEGER NOT NULL, calendarqtrdesc TEXT NOT NULL,
-    calendarmonthid INTEGER NOT NULL, calendarmonthdesc TEXT NOT NULL,
-    calendarweekid INTEGER NOT NULL, calendarweekdesc TEXT NOT NULL,
-    dayofweeknum INTEGER NOT NULL, dayofweekdesc TEXT NOT NULL,
-    fiscalyearid INTEGER NOT NULL, fiscalyeardesc TEXT NOT NULL,
-    fiscalqtrid INTEGER NOT NULL, fiscalqtrdesc TEXT NOT NULL, holidayflag TEXT NOT NULL""",
-    PIPES,
-)
-times = _stream(
-    "times",
-    """\
-    sk_timeid INTEGER NOT NULL, timevalue TEXT NOT NULL, hourid INTEGER NOT NULL,
-    hourdesc TEXT NOT NULL, minuteid INTEGER NOT NULL, minutedesc TEXT NOT NULL,
-    secondid INTEGER NOT NULL, seconddesc TEXT NOT NULL,
-    markethoursflag TEXT NOT NULL, officehoursflag TEXT NOT NULL""",
-    PIPES,
-)
-industries = _stream(
-    "industries", "in_id TEXT NOT NULL, in_name TEXT NOT NULL, in_sc_id TEXT NOT NULL", PIPES
-)
-statuses = _stream("statuses", "st_id TEXT NOT NULL, st_name TEXT NOT NULL", PIPES)
-tax_rates = _stream(
-    "tax_rates", "tx_id TEXT NOT NULL, tx_name TEXT NOT NULL, tx_rate TEXT NOT NULL", PIPES
-)
+dates, times = _verbatim("dates", "dimdate"), _verbatim("times", "dimtime")
+industries, statuses = _verbatim("industries", "industry"), _verbatim("statuses", "statustype")
+tax_rates = _verbatim("tax_rates", "taxrate")
 trade_types = _stream(
     "trade_types",
     "tt_id TEXT NOT NULL, tt_name TEXT NOT NULL, tt_is_sell INTEGER NOT NULL, "
@@ -79,13 +61,7 @@ employees = _stream(
 finwire = _stream("finwire", "line TEXT NOT NULL", delimited("\x1f"))
 """A record has the columns of its type: the procedure takes it apart."""
 
-PROSPECT = """\
-    agencyid TEXT NOT NULL, lastname TEXT NOT NULL, firstname TEXT NOT NULL, middleinitial TEXT,
-    gender TEXT, addressline1 TEXT, addressline2 TEXT, postalcode TEXT, city TEXT, state TEXT,
-    country TEXT, phone TEXT, income INTEGER, numbercars INTEGER, numberchildren INTEGER,
-    maritalstatus TEXT, age INTEGER, creditrating INTEGER, ownorrentflag TEXT, employer TEXT,
-    numbercreditcards INTEGER, networth INTEGER"""
-prospects = _stream("prospects", PROSPECT, COMMAS)
+prospects = _stream("prospects", f"agencyid TEXT NOT NULL, {PERSON}", COMMAS)
 
 NAME, ADDRESS, CONTACT, TAX = (
     f"Customer/{part}" for part in ("Name", "Address", "ContactInfo", "TaxInfo")

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 
 from tpcdi.generate import people
 from tpcdi.generate.crm import INACTIVE, Answers, Crm, Day
-from tpcdi.generate.dice import dice
 from tpcdi.generate.people import Fields
-from tpcdi.generate.pools import text
+from tpcdi.generate.pools import dice, text
 from tpcdi.generate.sizes import ACTIONS, BATCH_1, DAY_S, FIRST_ACTION, HISTORY_END
 
 HEAD = """\

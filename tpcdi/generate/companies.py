@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from tpcdi.generate.columns import Ints
 from tpcdi.generate.crm import ACTIVE, INACTIVE
-from tpcdi.generate.dice import bulk, dice
 from tpcdi.generate.listing import Listing, symbol
-from tpcdi.generate.pools import FIRST_NAMES, LAST_NAMES, place, street, text, words
+from tpcdi.generate.pools import FIRST_NAMES, LAST_NAMES, bulk, dice, place, street, text, words
 from tpcdi.generate.reference import INDUSTRIES
 from tpcdi.generate.sizes import (
     BATCH_1,

@@ -3,17 +3,18 @@
 from collections import Counter
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpcdi.generate.columns import Ints, Table
+from tpcdi.generate.columns import Ints, Table, moments, pick, picked
 from tpcdi.generate.crm import Answers, Crm
-from tpcdi.generate.dice import bulk
+from tpcdi.generate.listing import Listing
+from tpcdi.generate.pools import bulk
 from tpcdi.generate.prospects import Prospects
 from tpcdi.generate.sizes import TRADES_A_DAY, WATCHES_A_DAY
 from tpcdi.generate.state import State
 from tpcdi.generate.trades import HOLDING_COLUMNS, Trades
-from tpcdi.generate.watches import watches
 
 TRADE, CASH, HOLDING = "Trade.txt", "CashTransaction.txt", "HoldingHistory.txt"
 WATCH, MARKET = "WatchHistory.txt", "DailyMarket.txt"
@@ -111,3 +112,39 @@ def row_answers(rows: Counter[str]) -> Answers:
 
 def _count(mask: pa.ChunkedArray) -> int:
     return pc.sum(mask).as_py() or 0
+
+
+CANCELED_SHARE = 0.253
+SOON_SHARE = 0.1
+"""Of those that end, so many do within hours."""
+
+AGAIN_SHARE = 0.03
+"""So many are of a security that the customer has watched before, and may watch still."""
+
+ACTIONS = pa.array(["ACTV", "CNCL"])
+
+
+def watches(rng: np.random.Generator, times: Ints, customers: Ints, listing: Listing) -> Table:
+    """Place a watch at each time, and say when it ends; `customers` tells since when each is."""
+    count = len(times)
+    who = pick(rng, np.searchsorted(customers, times, "right"))
+    what = pick(rng, listing.issued_by(times))
+    again = np.flatnonzero(rng.random(count) < AGAIN_SHARE)
+    again = again[again > 0]
+    before = pick(rng, again)
+    who[again], what[again] = who[before], what[before]
+    ends = np.flatnonzero(rng.random(count) < CANCELED_SHARE)
+    hours = np.where(
+        rng.random(len(ends)) < SOON_SHARE,
+        rng.integers(60, 28_800, len(ends)),
+        rng.integers(86_400, 60 * 86_400, len(ends)),
+    )
+    row = np.concatenate([np.arange(count), ends])
+    return pa.table(
+        {
+            "W_C_ID": who[row],
+            "W_S_SYMB": picked(listing.symbols, what[row]),
+            "W_DTS": moments(np.concatenate([times, times[ends] + hours])),
+            "W_ACTION": picked(ACTIONS, (np.arange(len(row)) >= count).astype(np.int8)),
+        }
+    )

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from tpcdi.generate.columns import Ints, Table, moments, money, picked
 from tpcdi.generate.companies import END, Filings
-from tpcdi.generate.dice import bulk
+from tpcdi.generate.pools import bulk
 from tpcdi.generate.sizes import DAY_S, FIRST_FILING
 
 FIRST_YEAR, QUARTERS = 1967, 203

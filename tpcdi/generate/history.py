@@ -8,11 +8,9 @@ import numpy as np
 
 from tpcdi.generate import prospects, reference
 from tpcdi.generate.actions import History
-from tpcdi.generate.brokers import employees
 from tpcdi.generate.columns import table_of
 from tpcdi.generate.companies import Filings
 from tpcdi.generate.crm import Answers, opened
-from tpcdi.generate.dice import dice
 from tpcdi.generate.facts import (
     CASH,
     HOLDING,
@@ -29,7 +27,9 @@ from tpcdi.generate.facts import (
 from tpcdi.generate.files import Batch
 from tpcdi.generate.finwire import Reports
 from tpcdi.generate.increments import PROSPECT
-from tpcdi.generate.market import quotes
+from tpcdi.generate.listing import quotes
+from tpcdi.generate.people import employees
+from tpcdi.generate.pools import dice
 from tpcdi.generate.prospects import Prospects
 from tpcdi.generate.sizes import (
     BATCH_1,

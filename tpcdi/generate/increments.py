@@ -12,7 +12,6 @@ from tpcdi.generate import people, prospects
 from tpcdi.generate.changes import Changes
 from tpcdi.generate.columns import Table, table_of
 from tpcdi.generate.crm import Answers, opened
-from tpcdi.generate.dice import dice
 from tpcdi.generate.facts import (
     MARKET,
     TRADE,
@@ -25,7 +24,8 @@ from tpcdi.generate.facts import (
     watch,
     watch_answers,
 )
-from tpcdi.generate.market import quotes
+from tpcdi.generate.listing import quotes
+from tpcdi.generate.pools import dice
 from tpcdi.generate.sizes import DAY_S, PROSPECTS_NEW_A_DAY, seconds
 from tpcdi.generate.state import State
 

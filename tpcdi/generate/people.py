@@ -1,14 +1,15 @@
-"""People: what a customer's record holds, and how it changes.
+"""People: what a customer's record holds, and how it changes; and HR.csv, the employees.
 
 Odd cases are dealt by number, not left to chance: the smallest scale has them too.
 """
 
 import random
+from collections.abc import Iterator
 from datetime import date, timedelta
 
-from tpcdi.generate.pools import DOMAINS, FIRST_NAMES, LAST_NAMES, place, street
+from tpcdi.generate.pools import CITIES, DOMAINS, FIRST_NAMES, LAST_NAMES, dice, place, street
 from tpcdi.generate.reference import LOCAL_TAXES, NATIONAL_TAXES
-from tpcdi.generate.sizes import BATCH_1
+from tpcdi.generate.sizes import BATCH_1, EMPLOYEES
 
 Fields = dict[str, str | None]
 """Fields by their names in Customer.txt. None is NULL: an empty field, an empty element."""
@@ -146,3 +147,30 @@ def is_unborn(who: Fields, today: date) -> bool:
 def raises_alert(who: Fields, today: date) -> bool:
     """Tell whether a version of a customer raises any."""
     return is_bad_tier(who) or is_too_old(who, today) or is_unborn(who, today)
+
+
+BROKER = 314
+BROKER_SHARE = 0.2862
+JOBLESS_SHARE = 0.05
+
+
+def employees(scale: float, seed: int, brokers: list[int]) -> Iterator[str]:
+    """Write the employees, and note who is a broker."""
+    chance = dice(seed, "brokers")
+    count = EMPLOYEES(scale)
+    are_brokers = set(chance.sample(range(count), round(BROKER_SHARE * count)))
+    for number in range(count):
+        job = str(chance.choice([code for code in range(300, 330) if code != BROKER]))
+        if number in are_brokers:
+            job = str(BROKER)
+            brokers.append(number)
+        elif chance.random() < JOBLESS_SHARE / (1 - BROKER_SHARE):
+            job = ""
+        first, last = chance.choice(FIRST_NAMES), chance.choice(LAST_NAMES)
+        initial = chance.choice("ABCDEFGHJKLM") if chance.random() < 0.7 else ""
+        office = f"OFFICE{chance.randrange(9999):04}" if chance.random() < 0.95 else ""
+        phone = f"({chance.randrange(201, 999)}) 555-{chance.randrange(9999):04}"
+        yield (
+            f"{number},{chance.randrange(count)},{first},{last},{initial},{job}"
+            f",{chance.choice(CITIES)},{office},{phone if chance.random() < 0.95 else ''}"
+        )

@@ -1,6 +1,19 @@
-"""Words that names, addresses and texts are made of."""
+"""Chance, and the words that names, addresses and texts are made of."""
 
 import random
+import zlib
+
+import numpy as np
+
+
+def dice(seed: int, *name: object) -> random.Random:
+    """Throw dice for rows that are made one by one."""
+    return random.Random(f"{seed} {name}")  # noqa: S311 - to be the same again
+
+
+def bulk(seed: int, *name: object) -> np.random.Generator:
+    """Throw dice for whole columns."""
+    return np.random.default_rng([seed, zlib.crc32(repr(name).encode())])
 
 
 def words(text: str) -> list[str]:

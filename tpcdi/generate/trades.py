@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpcdi.generate.columns import Ints, Table, moments, money, pick, picked
-from tpcdi.generate.dice import dice
 from tpcdi.generate.listing import Listing
-from tpcdi.generate.pools import text
+from tpcdi.generate.pools import dice, text
 
 TRADE_COLUMNS = (
     *("T_ID", "T_DTS", "T_ST_ID", "T_TT_ID", "T_IS_CASH", "T_S_SYMB", "T_QTY", "T_BID_PRICE"),

@@ -4,6 +4,7 @@ What is missing is an empty table, and what is not named here is ignored. A tabl
 of its files, so `rowid` orders the rows of a batch.
 """
 
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
+
+from tpcdi import schema
 
 BATCHES = (1, 2, 3)
 
@@ -21,6 +24,11 @@ class Source(NamedTuple):
     file: str
     columns: str
     delimiter: str = "|"
+
+
+def _verbatim(file: str, table: str) -> Source:
+    """Read a file that has the columns of a table."""
+    return Source(file, " ".join(re.findall(r"\b([a-z_]+) [A-Z]", schema.TABLES[table].columns)))
 
 
 CDC = "cdc_flag cdc_dsn "
@@ -47,19 +55,13 @@ INCREMENTAL = {
 }
 PLAIN = {
     "batchdate": Source("BatchDate.txt", "day"),
-    "date": Source(
-        "Date.txt",
-        "sk_dateid datevalue datedesc calendaryearid calendaryeardesc calendarqtrid "
-        "calendarqtrdesc calendarmonthid calendarmonthdesc calendarweekid calendarweekdesc "
-        "dayofweeknum dayofweekdesc fiscalyearid fiscalyeardesc fiscalqtrid fiscalqtrdesc "
-        "holidayflag",
-    ),
+    "date": _verbatim("Date.txt", "dimdate"),
     "hr": Source(
         "HR.csv",
         "employeeid managerid firstname lastname middleinitial jobcode branch office phone",
         ",",
     ),
-    "industry": Source("Industry.txt", "in_id in_name in_sc_id"),
+    "industry": _verbatim("Industry.txt", "industry"),
     "prospect": Source(
         "Prospect.csv",
         "agencyid lastname firstname middleinitial gender addressline1 addressline2 postalcode "
@@ -67,15 +69,11 @@ PLAIN = {
         "creditrating ownorrentflag employer numbercreditcards networth",
         ",",
     ),
-    "statustype": Source("StatusType.txt", "st_id st_name"),
-    "taxrate": Source("TaxRate.txt", "tx_id tx_name tx_rate"),
-    "time": Source(
-        "Time.txt",
-        "sk_timeid timevalue hourid hourdesc minuteid minutedesc secondid seconddesc "
-        "markethoursflag officehoursflag",
-    ),
+    "statustype": _verbatim("StatusType.txt", "statustype"),
+    "taxrate": _verbatim("TaxRate.txt", "taxrate"),
+    "time": _verbatim("Time.txt", "dimtime"),
     "tradehistory": Source("TradeHistory.txt", "th_t_id th_dts th_st_id"),
-    "tradetype": Source("TradeType.txt", "tt_id tt_name tt_is_sell tt_is_mrkt"),
+    "tradetype": _verbatim("TradeType.txt", "tradetype"),
 }
 AUDIT = Source("", "dataset batchid date attribute value dvalue", ",")
 FINWIRE = Source("", "line", "\x01")  # no delimiter: one that does not occur
