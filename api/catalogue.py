@@ -1,12 +1,13 @@
 """The catalogue: which tables can be asked for, by the names that people use for them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from api.errors import QueryRefused
 from api.grant import Restriction
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
+from headrace.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The outlets of the loaded dataflows, as a caller sees them."""
+    """The tables: outlets of the loaded dataflows, and files; as a caller sees them."""
 
     flows: Mapping[str, Flow]
     outlets: tuple[Outlet, ...]
@@ -43,13 +44,21 @@ class Catalogue:
         object.__setattr__(self, "columns", names)
 
     @classmethod
-    def of(cls, dataflows: Mapping[str, Dataflow]) -> "Catalogue":
-        """Make the catalogue of some dataflows."""
+    def of(cls, dataflows: Mapping[str, Dataflow], files: Iterable[Outlet] = ()) -> "Catalogue":
+        """Make the catalogue of some dataflows, and of tables that are files."""
         flows = {
             name: Flow(name, tuple(map(flow.place, range(flow.partitions))))
             for name, flow in dataflows.items()
         }
-        return cls(flows, tuple(o for flow in dataflows.values() for o in flow.outlets.values()))
+        given = [outlet for flow in dataflows.values() for outlet in flow.outlets.values()]
+        for outlet in files:
+            if outlet.dataflow in flows:
+                raise ConfigError(
+                    f"files.{outlet.dataflow} has the name of a dataflow",
+                    hint="Give it another: queries name its tables by it.",
+                )
+            given.append(outlet)
+        return cls(flows, tuple(given))
 
     def only(self, tables: Mapping[str, Restriction]) -> "Catalogue":
         """Give what a caller sees who may see these tables alone."""

@@ -67,6 +67,9 @@ class There(Enum):
     LIVE = "live"
     BOUNDED = "bounded"
     """Main, and delta up to a batch of each partition."""
+    WHOLE = "whole"
+    """All of them: no dataflow adds to it."""
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +129,18 @@ def opened(
     tables: dict[Holder, list[Outlet]] = defaultdict(list)
     for outlet, holder in holders.items():
         tables[holder].append(outlet)
-    wanted = {name: flows[name] for name in dict.fromkeys(o.dataflow for o in holders)}
+    fed = {holder: _fed(held, flows) for holder, held in tables.items()}
+    wanted = {flow.name: flow for of in fed.values() for flow in of}
     _check_names(moment.as_of, wanted)
     most = 0
-    if wanted and (moment.asks_cores or len(tables) > 1):
+    if wanted and (moment.asks_cores or sum(map(bool, fed.values())) > 1):
         most = max(len(flow.places) for flow in wanted.values())
     with ExitStack() as stack:
         for _ in range(TRIES):
             snapshots: list[Snapshot] = []
             if most:
                 snapshots = stack.enter_context(reader.cut(cores[:most]))
-            seen = {
-                holder: holder.snapshot(
-                    [wanted[n] for n in dict.fromkeys(o.dataflow for o in held)]
-                )
-                for holder, held in tables.items()
-            }
+            seen = {holder: holder.snapshot(of) for holder, of in fed.items()}
             if not _overtaken(snapshots, list(seen.values())):
                 break
             for holder in seen:
@@ -173,6 +172,8 @@ def opened(
         }
         parts = {
             outlet: _part(outlet, wanted[outlet.dataflow], at, seen[holder], snapshots)
+            if outlet.dataflow in wanted
+            else Part(There.WHOLE)
             for outlet, holder in holders.items()
         }
         for partition in sorted({r.partition for part in parts.values() for r in part.staged}):
@@ -192,6 +193,11 @@ def _overtaken(snapshots: Sequence[Snapshot], seen: Sequence[Seen]) -> bool:
         for one in seen
         for (name, partition), row in one.arrived.items()
     )
+
+
+def _fed(outlets: Iterable[Outlet], flows: Mapping[str, Flow]) -> list[Flow]:
+    """Name the dataflows that give rows to some tables; files are given none."""
+    return [flows[name] for name in dict.fromkeys(o.dataflow for o in outlets) if name in flows]
 
 
 def _places(flow: Flow) -> list[Place]:

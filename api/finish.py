@@ -1,6 +1,6 @@
 """Finishing: the parts of a divided query become its answer, in DuckDB and in this process.
 
-DuckDB sees what is handed to it and nothing else: no file, no network, no setting.
+DuckDB sees what is handed to it and nothing else.
 """
 
 from collections.abc import Container, Generator, Iterator, Mapping, Sequence
@@ -12,15 +12,16 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from api import duck
 from api.answer import Column
-from api.errors import Unfinished
+from api.errors import CANCELLED, QueryCancelled, Unfinished
 from api.joined import Source
-from api.kinds import Kind, Sort, of_columns
+from api.kinds import Kind, Sort
+from api.pieces import Pieces
 from api.split import Cell, Out, Split
+from headrace.errors import HeadraceError
 
 THERE, STAGED = "there", "staged"
-BATCH_ROWS = 16_384
-
 CELLS = {
     Sort.INTEGER: "bigint",
     Sort.REAL: "double precision",
@@ -31,19 +32,6 @@ CELLS = {
     Sort.NUMERIC: "numeric",
 }
 """PostgreSQL's types of cells."""
-TYPES = {
-    "smallint": "SMALLINT",
-    "integer": "INTEGER",
-    "bigint": "BIGINT",
-    "double precision": "DOUBLE",
-    "numeric": "VARCHAR",
-    "text": "VARCHAR",
-    "boolean": "BOOLEAN",
-    "date": "DATE",
-    "timestamp without time zone": "TIMESTAMP",
-}
-"""DuckDB's, in which what PostgreSQL says of a column is written."""
-
 # PostgreSQL's rule for how many digits a quotient of decimals has: numeric.c, select_div_scale.
 DIGITS_MIN, GROUP = 16, 4
 EXACT = Context(prec=1_000, rounding=ROUND_HALF_UP)
@@ -53,42 +41,38 @@ class Finisher:
     """A DuckDB of its own, locked."""
 
     def __init__(self, memory_mb: int) -> None:
-        self._connection = duckdb.connect(
-            ":memory:",
-            config={
-                "memory_limit": f"{memory_mb}MB",
-                "enable_external_access": "false",
-                "autoload_known_extensions": "false",
-                "autoinstall_known_extensions": "false",
-                "allow_community_extensions": "false",
-                "python_enable_replacements": "false",
-                "lock_configuration": "true",
-            },
-        )
+        self._connection = duck.locked(memory_mb)
+        self._failed: HeadraceError | None = None
 
     def finish(
         self,
         split: Split,
         columns: Sequence[Column],
         there: Generator[pa.RecordBatch],
-        staged: pa.Table,
+        staged: pa.Table | None,
     ) -> Iterator[pa.RecordBatch]:
         """Give the rows of an answer: of what was asked there, and of what is staged."""
         schema = pa.schema([pa.field(column.name, column.arrow) for column in columns])
         with closing(there):
-            given: dict[str, Any] = {STAGED: staged}
+            given: dict[str, Any] = {} if staged is None else {STAGED: staged}
             if split.merged:
-                given[THERE] = pa.RecordBatchReader.from_batches(_schema(split.cells), there)
+                heard = self._heard(there)
+                given[THERE] = pa.RecordBatchReader.from_batches(_schema(split.cells), heard)
             else:
                 for batch in there:
                     yield _record([batch[_number(out)] for out in split.outs], schema)
-            yield from self._rows(split.outs, columns, island_sql(split), given)
+            if given:
+                yield from self._rows(split.outs, columns, island_sql(split, given), given)
 
     def gather(
-        self, split: Split, columns: Sequence[Column], tables: Mapping[str, pa.Table]
+        self,
+        split: Split,
+        pieces: Pieces,
+        columns: Sequence[Column],
+        tables: Mapping[str, pa.Table],
     ) -> Iterator[pa.RecordBatch]:
         """Give the rows of an answer, of all rows that may count."""
-        yield from self._rows(split.outs, columns, gathered_sql(split, tables), tables)
+        yield from self._rows(split.outs, columns, gathered_sql(split, pieces, tables), tables)
 
     def read(self, rows: pa.Table) -> None:
         """Read all of some rows, and do nothing else: to see how long that takes."""
@@ -101,6 +85,14 @@ class Finisher:
         """Have what runs end. Another thread may ask for it."""
         self._connection.interrupt()
 
+    def _heard(self, there: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give rows to DuckDB, which would tell what goes wrong with them as its own error."""
+        try:
+            yield from there
+        except HeadraceError as error:
+            self._failed = error
+            raise
+
     def _rows(
         self,
         outs: Sequence[Out],
@@ -109,20 +101,25 @@ class Finisher:
         given: Mapping[str, Any],
     ) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([pa.field(column.name, column.arrow) for column in columns])
-        values = [_cast(f"o{n}", column.type) for n, column in enumerate(columns)]
+        values = [duck.cast(f"o{n}", column.type) for n, column in enumerate(columns)]
         values += [f"n{n}" for n, out in enumerate(outs) if out.count]
+        self._failed = None
         try:
             for name, rows in given.items():
                 self._connection.register(name, rows)
             text = f"SELECT {', '.join(values)} FROM ({query}) AS outs"  # noqa: S608 - names of ours
-            for batch in self._connection.sql(text).to_arrow_reader(BATCH_ROWS):
+            for batch in self._connection.sql(text).to_arrow_reader(duck.BATCH_ROWS):
                 counts = iter(batch.columns[len(outs) :])
                 made = [
                     _divided(batch[n], next(counts)) if out.count else batch[n]
                     for n, out in enumerate(outs)
                 ]
                 yield _record(made, schema)
+        except duckdb.InterruptException as error:
+            raise QueryCancelled(CANCELLED, hint="Ask it again.") from error
         except duckdb.Error as error:
+            if self._failed is not None:
+                raise self._failed from error
             raise Unfinished(
                 f"the island cannot compute it: {error}", hint="Ask with the plan ship."
             ) from error
@@ -131,56 +128,41 @@ class Finisher:
                 self._connection.unregister(name)
 
 
-def _cast(value: str, type_: str) -> str:
-    """Write a value as PostgreSQL's type has it: DuckDB leaves out the 0 of 0.5."""
-    text = f"CAST({value} AS {TYPES[type_]})"
-    if type_ != "numeric":
-        return text
-    return (
-        f"CASE WHEN starts_with({text}, '.') THEN '0' || {text} "
-        f"WHEN starts_with({text}, '-.') THEN '-0' || substr({text}, 2) ELSE {text} END"
-    )
-
-
-def island_sql(split: Split) -> str:
+def island_sql(split: Split, tables: Container[str]) -> str:
     """Write what DuckDB is asked of what is staged, and of the parts."""
-    (source,) = split.sources
-    here = split.here.filled([_staged(source, source.shown.columns, STAGED)])
-    if not split.merged:
-        return _as_outs(split, here)
     typed = _typed({f"c{n}": cell.kind for n, cell in enumerate(split.cells)})
-    one = f"SELECT {typed} FROM {THERE}"  # noqa: S608 - names of ours
-    other = f"SELECT {typed} FROM ({here}) AS here"  # noqa: S608 - names of ours
-    return f"WITH parts AS ({one} UNION ALL {other}) {split.merged}"
+    texts = []
+    if THERE in tables:
+        texts.append(f"SELECT {typed} FROM {THERE}")  # noqa: S608 - names of ours
+    if STAGED in tables:
+        (source,) = split.sources
+        here = split.parts["duckdb"].filled([_staged(source, source.shown.columns, STAGED)])
+        if not split.merged:
+            return _as_outs(split, here)
+        texts.append(f"SELECT {typed} FROM ({here}) AS here")  # noqa: S608 - names of ours
+    return f"WITH parts AS ({' UNION ALL '.join(texts)}) {split.merged}"
 
 
-def gathered_sql(split: Split, tables: Container[str]) -> str:
+def gathered_sql(split: Split, pieces: Pieces, tables: Container[str]) -> str:
     """Write what DuckDB is asked of the rows of all tables."""
     texts = []
-    for number, source in enumerate(split.sources):
+    for number, piece in enumerate(pieces.pieces):
         there, staged = gathered(number)
-        names = needed(source)
-        kinds = of_columns(source.shown.outlet)
-        typed = _typed({name: kinds[name] for name in names})
-        text = f"SELECT {typed} FROM {there} AS there"  # noqa: S608 - names of ours
+        text = f"SELECT {_typed(piece.columns)} FROM {there} AS there"  # noqa: S608 - names of ours
         if staged in tables:
+            (source,) = piece.sources
             if source.shown.outlet.key:
                 same = " AND ".join(f'staged."{k}" = there."{k}"' for k in source.shown.outlet.key)
                 text += f" WHERE NOT EXISTS (SELECT 1 FROM {staged} AS staged WHERE {same})"  # noqa: S608
-            text += f" UNION ALL {_staged(source, names, staged)}"
+            text += f" UNION ALL {_staged(source, tuple(piece.columns), staged)}"
         texts.append(text)
-    here = split.here.filled(texts)
+    here = pieces.here.filled(texts)
     return f"WITH parts AS ({here}) {split.merged}" if split.merged else _as_outs(split, here)
 
 
 def gathered(number: int) -> tuple[str, str]:
     """Name what is there of a table, and what is staged of it."""
     return f"{THERE}{number}", f"{STAGED}{number}"
-
-
-def needed(source: Source) -> tuple[str, ...]:
-    """Name the columns of a table that are brought here: at least one, or no row would be."""
-    return source.columns or source.shown.columns[:1]
 
 
 def of_cells(cells: Sequence[Cell]) -> tuple[Column, ...]:

@@ -19,17 +19,18 @@ from api import cut
 from api.answer import Answer, Column
 from api.catalogue import Catalogue, Shown
 from api.costs import Rates
-from api.cut import Cut, Moment
+from api.cut import Cut, Moment, Part, There
 from api.errors import QueryRefused, Unfinished
 from api.finish import Finisher
 from api.grant import Restriction
 from api.joined import NotAlike
 from api.parse import Parameter
 from api.plans import Plan
-from api.question import Question, live, nothing
+from api.question import Question
 from api.resolve import Resolved, Template, resolve
-from api.shims import Shim
-from api.shims.postgres import Postgres
+from api.shims import Shim, Whole
+from api.shims.files import Folder
+from api.shims.sessions import Sessions
 from api.split import Split, split
 from etl_procs.model import Outlet
 from etl_procs.reader import Reader
@@ -79,6 +80,7 @@ class Setting:
     """The core of each partition."""
     catalogue: Catalogue
     rates: Rates = field(default_factory=Rates)
+    files: tuple[Folder, ...] = ()
     memory_mb: int = 512
     """For what the island itself computes."""
 
@@ -89,7 +91,7 @@ class Island:
     def __init__(self, setting: Setting, clock: Clock | None = None) -> None:
         self.setting = setting
         self._clock = clock or SystemClock()
-        self._sessions: dict[str, Shim] = {}
+        self._sessions = Sessions(setting.memory_mb // 2)
         self._finisher = Finisher(setting.memory_mb)
         self._kept: OrderedDict[Hashable, Prepared] = OrderedDict()
 
@@ -122,14 +124,11 @@ class Island:
     def cancel(self) -> None:
         """Have the query at hand end soon. Another thread may ask for it."""
         self._finisher.interrupt()
-        for session in list(self._sessions.values()):
-            session.cancel()
+        self._sessions.cancel()
 
     def close(self) -> None:
         """Close the sessions with the warehouses."""
-        for session in self._sessions.values():
-            session.close()
-        self._sessions.clear()
+        self._sessions.close()
 
     def _begun(self, question: Question, wanted: Plan | None) -> Answer:
         """Begin to answer: what keeps a plan from being run is known with the first rows."""
@@ -142,15 +141,13 @@ class Island:
     def _opened(self, asked: Asked) -> Iterator[Question]:
         with self._kept_if_well():
             prepared = self._prepared(asked)
-            homes = self._homes(prepared.tables)
-            place = self._place(homes)
-            sessions = {place, *homes.values()}
+            homes, place = self._homes(prepared.tables)
+            sessions: set[Shim] = {place, *homes.values()}
             for session in sessions:
                 session.limit(asked.timeout_ms)
-        with self._cut(asked.moment, homes, sessions) as at:
+        with self._cut(asked.moment, homes, place, sessions) as at:
             if prepared.columns is None:
-                written = live if len(sessions) == 1 else nothing
-                prepared.columns = place.columns(written(prepared.template, prepared.tables))
+                prepared.columns = _columns(prepared, place, at, is_alone=len(sessions) == 1)
             yield Question(
                 prepared.template,
                 prepared.tables,
@@ -176,12 +173,15 @@ class Island:
 
     @contextmanager
     def _cut(
-        self, moment: Moment, homes: Mapping[Outlet, Shim], sessions: AbstractSet[Shim]
+        self,
+        moment: Moment,
+        homes: Mapping[Outlet, Shim],
+        place: Whole,
+        sessions: AbstractSet[Shim],
     ) -> Iterator[Cut]:
         if len(sessions) == 1 and moment.asks_cores:
             with self._kept_if_well():
-                for session in sessions:
-                    session.prepare([outlet for outlet, home in homes.items() if home is session])
+                place.prepare(list(homes))
         setting = self.setting
         with ExitStack() as ends:
             try:
@@ -208,8 +208,8 @@ class Island:
                     catalogue = catalogue.only(dict(asked.tables))
                 resolved = resolve(asked.sql, catalogue, asked.parameters)
                 tables = tuple(shown for _, shown in resolved.places)
-                place = self._place(self._homes(tables))
-                divided = _divided(resolved, place)
+                homes, place = self._homes(tables)
+                divided = _divided(resolved, {place, *homes.values()})
                 self._kept[of] = Prepared(resolved.template(), tables, divided)
             except RecursionError as error:
                 raise QueryRefused("the query is nested too deeply", hint="Flatten it.") from error
@@ -218,35 +218,42 @@ class Island:
         self._kept.move_to_end(of)
         return self._kept[of]
 
-    def _homes(self, tables: Sequence[Shown]) -> dict[Outlet, Shim]:
-        """Find a warehouse for each table: the same for all of them, if there is one."""
-        outlets = list(dict.fromkeys(shown.outlet for shown in tables))
-        for place in self.setting.warehouses:
-            if all(map(place.takes, outlets)):
-                return dict.fromkeys(outlets, self._session(place)) if tables else {}
-        homes = {}
-        for outlet in outlets:
-            takers = [place for place in self.setting.warehouses if place.takes(outlet)]
-            if not takers:
+    def _homes(self, tables: Sequence[Shown]) -> tuple[dict[Outlet, Shim], Whole]:
+        """Find who holds each table, and the warehouse that answers alone if one does: the same
+        warehouse for all of them, if there is one.
+        """
+        setting, sessions = self.setting, self._sessions
+        homes: dict[Outlet, Shim] = {}
+        rest = []
+        for outlet in dict.fromkeys(shown.outlet for shown in tables):
+            if folders := [folder for folder in setting.files if folder.takes(outlet)]:
+                homes[outlet] = sessions.folder(folders[0])
+            else:
+                rest.append(outlet)
+        takers = [place for place in setting.warehouses if all(map(place.takes, rest))]
+        for outlet in rest:
+            found = takers or [place for place in setting.warehouses if place.takes(outlet)]
+            if not found:
                 raise QueryRefused(
                     f"no warehouse has {outlet.full_name}",
                     hint="Route it to one: see warehouse.tables.",
                 )
-            homes[outlet] = self._session(takers[0])
-        return homes
-
-    def _place(self, homes: Mapping[Outlet, Shim]) -> Shim:
-        return next(iter(homes.values()), None) or self._session(self.setting.warehouses[0])
-
-    def _session(self, place: Warehouse) -> Shim:
-        if place.name not in self._sessions:
-            self._sessions[place.name] = Postgres(place)
-        return self._sessions[place.name]
+            homes[outlet] = sessions.warehouse(found[0])
+        first = takers or [place for place in setting.warehouses if place.takes(rest[0])]
+        return homes, sessions.warehouse(first[0])
 
 
-def _divided(resolved: Resolved, place: Shim) -> Split | str:
+def _columns(prepared: Prepared, place: Whole, at: Cut, *, is_alone: bool) -> tuple[Column, ...]:
+    """Have PostgreSQL say what the columns are: of what is there, or of no rows of these types."""
+    none = dict.fromkeys(at.parts, Part(There.NONE))
+    parts = at.parts if is_alone else none
+    texts = [place.there(shown, parts[shown.outlet]) for shown in prepared.tables]
+    return place.columns(prepared.template.filled(texts))
+
+
+def _divided(resolved: Resolved, sessions: Iterable[Shim]) -> Split | str:
     try:
-        return split(resolved, orders_text=place.orders_text)
+        return split(resolved, orders_text=all(session.orders_text for session in sessions))
     except NotAlike as why:
         return str(why)
 
@@ -265,9 +272,10 @@ def check_core(setting: Setting) -> None:
 def check_warehouse(setting: Setting) -> None:
     """Raise what keeps the first warehouse from answering: it is away, or has no tables yet."""
     place = setting.warehouses[0]
-    taken = {o.dataflow for o in setting.catalogue.outlets if place.takes(o)}
-    session = Postgres(place)
+    flows = setting.catalogue.flows.keys()
+    taken = flows & {o.dataflow for o in setting.catalogue.outlets if place.takes(o)}
+    sessions = Sessions(setting.memory_mb)
     try:
-        session.snapshot([setting.catalogue.flows[name] for name in sorted(taken)])
+        sessions.warehouse(place).snapshot([setting.catalogue.flows[n] for n in sorted(taken)])
     finally:
-        session.close()
+        sessions.close()

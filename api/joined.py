@@ -31,8 +31,13 @@ class Source:
     """Those that the query reads."""
     restricted: str
     """What the caller is restricted to, in DuckDB's SQL."""
-    filter: str
-    """What of the query's conditions every row of it must meet, in PostgreSQL's SQL; or nothing."""
+    filter: exp.Expr | None
+    """What of the query's conditions every row of it must meet."""
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Name the columns that are brought here: at least one, or no row would be."""
+        return self.columns or self.shown.columns[:1]
 
 
 def joined(resolved: Resolved, *, orders_text: bool) -> "Joined":
@@ -103,20 +108,12 @@ class Joined:
             restricted = where.sql("duckdb", identify=True)
         return Source(name, shown, columns, restricted, self._filter(name))
 
-    def _filter(self, name: str) -> str:
+    def _filter(self, name: str) -> exp.Expr | None:
         """Find the conditions that rows of one table must meet, whatever they are joined with."""
-        where = self.query.args.get("where")
-        if where is None or name in self._nullable():
-            return ""
-        found = []
-        for condition in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
-            tables = {column.table for column in condition.find_all(exp.Column)}
-            if tables == {name}:
-                bare = condition.copy()
-                for column in [*bare.find_all(exp.Column)]:
-                    column.set("table", None)
-                found.append(bare)
-        return exp.and_(*found).sql("postgres", identify=True) if found else ""
+        if name in self._nullable():
+            return None
+        found = [one for one in conditions(self.query.args.get("where")) if tables(one) == {name}]
+        return exp.and_(*found) if found else None
 
     def _nullable(self) -> set[str]:
         """Tell of which tables a join may make rows of NULLs."""
@@ -142,6 +139,19 @@ class Joined:
             for name in of
             for column in self.tables[name].columns
         ]
+
+
+def conditions(clause: exp.Expr | None) -> list[exp.Expr]:
+    """Give what must all hold by a WHERE, or by a condition; nothing if there is none."""
+    inside = clause.this if isinstance(clause, exp.Where) else clause
+    if inside is None:
+        return []
+    return list(inside.flatten()) if isinstance(inside, exp.And) else [inside]
+
+
+def tables(condition: exp.Expr) -> set[str]:
+    """Name the tables that a condition is about."""
+    return {column.table for column in condition.find_all(exp.Column)}
 
 
 def _qualified(query: exp.Select, tables: Mapping[str, Shown]) -> exp.Select:

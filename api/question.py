@@ -1,38 +1,40 @@
 """A question: a query at an open cut, with what each plan for it would cost, and how it is run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from api import costs, plans, sources
+from api import costs, pieces, plans
 from api.answer import Column, Head
 from api.catalogue import Shown
 from api.costs import Rates, Staged
-from api.cut import Cut, Part, There
+from api.cut import Cut, Part
+from api.duck import TYPES
 from api.errors import QueryRefused
 from api.finish import (
     CELLS,
-    TYPES,
+    STAGED,
+    THERE,
     Finisher,
     gathered,
     gathered_sql,
     island_sql,
-    needed,
     of_cells,
 )
 from api.joined import Source
-from api.kinds import of_columns
+from api.pieces import Piece, Pieces
 from api.plans import Candidate, Decision, Plan
 from api.resolve import Template
-from api.shims import Shim
+from api.shims import Shim, Whole
 from api.split import Split
 from etl_procs.model import Outlet
 from migrations import staged, tables
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Question:
     """A query at an open cut."""
 
@@ -44,20 +46,21 @@ class Question:
     freshness: str
     homes: Mapping[Outlet, Shim]
     """Who holds each table."""
-    place: Shim
+    place: Whole
     """Who answers, if one can alone."""
     rates: Rates
 
     def decision(self, wanted: Plan | None) -> Decision:
         """Choose a plan."""
-        if len(set(self.homes.values())) > 1:
-            gather = self._gather()
-            if gather.cost_ms is None:
+        homes = set(self.homes.values())
+        if not homes <= {self.place}:
+            only = self._split() if len(homes) == 1 else self._gather()
+            if only.cost_ms is None:
                 raise QueryRefused(
-                    f"no warehouse has all of its tables, and the island cannot: {gather.why_not}",
+                    f"no warehouse has all of its tables, and the island cannot: {only.why_not}",
                     hint="Ask one warehouse at a time, or route the tables to one.",
                 )
-            return Decision(gather, (gather,), "its tables are in several warehouses")
+            return Decision(only, (only,), "no warehouse has all of its tables")
         if not any(part.staged for part in self.at.parts.values()):
             alone = Candidate(Plan.WAREHOUSE, 0.0, sql={self.place.name: self._there()})
             return Decision(alone, (alone,), "nothing that the query reads is staged")
@@ -107,10 +110,7 @@ class Question:
 
     def _there(self) -> str:
         return self.template.filled(
-            [
-                sources.there(shown, self.at.parts[shown.outlet]).as_string(None)
-                for shown in self.tables
-            ]
+            [self.place.there(shown, self.at.parts[shown.outlet]) for shown in self.tables]
         )
 
     def _with_staged(self) -> str:
@@ -118,19 +118,19 @@ class Question:
         texts = []
         for shown in self.tables:
             part = self.at.parts[shown.outlet]
-            if part.staged:
-                shipped = self.place.shipped(shown.outlet)
-                texts.append(sources.whole(shown, part, shipped).as_string(None))
-            else:
-                texts.append(sources.there(shown, part).as_string(None))
+            written = self.place.whole if part.staged else self.place.there
+            texts.append(written(shown, part))
         return self.template.filled(texts)
 
-    def _part_there(self, divided: Split) -> str:
-        (source,) = divided.sources
-        shown = source.shown
-        shipped = self.place.shipped(shown.outlet)
-        there = sources.there_unless(shown, self.at.parts[shown.outlet], shipped)
-        return divided.there.filled([there.as_string(None)])
+    def _part_there(self, divided: Split, home: Shim) -> str:
+        """Write the part that is asked of an engine, of what it has and what was not shipped."""
+        texts = []
+        for source in divided.sources:
+            part = self._part(source)
+            unless = part.staged and source.shown.outlet.key
+            written = self.place.there_unless if unless else home.there
+            texts.append(written(source.shown, part))
+        return divided.parts[home.dialect].filled(texts)
 
     def _staged(self) -> Staged:
         held = [(o, part) for o, part in self.at.parts.items() if part.staged]
@@ -149,16 +149,24 @@ class Question:
         return Candidate(Plan.SHIP, cost, sql={self.place.name: self._with_staged()})
 
     def _split(self) -> Candidate:
+        if why_not := self._why_not():
+            return Candidate(Plan.SPLIT, why_not=why_not)
+        assert isinstance(self.split, Split)
+        home = self.homes[self.split.sources[0].shown.outlet]
+        plain = [home.there(source.shown, self._part(source)) for source in self.split.sources]
+        part = home.estimate(self.split.parts[home.dialect].filled(plain))
+        held = {STAGED} if any(self._part(s).staged for s in self.split.sources) else set()
+        sql = {home.name: self._part_there(self.split, home)}
+        if held or self.split.merged:
+            sql["island"] = island_sql(self.split, {THERE, *held})
+        return Candidate(Plan.SPLIT, costs.split(self.rates, part, self._staged()), sql=sql)
+
+    def _why_not(self) -> str:
+        """Say why the island cannot compute any of it."""
         if isinstance(self.split, str):
-            return Candidate(Plan.SPLIT, why_not=self.split)
-        if others := self._foreign_types():
-            return Candidate(Plan.SPLIT, why_not=f"the island makes no {others[0]}")
-        (source,) = self.split.sources
-        plain = sources.there(source.shown, self.at.parts[source.shown.outlet])
-        part = self.place.estimate(self.split.there.filled([plain.as_string(None)]))
-        cost = costs.split(self.rates, part, self._staged())
-        sql = {self.place.name: self._part_there(self.split), "island": island_sql(self.split)}
-        return Candidate(Plan.SPLIT, cost, sql=sql)
+            return self.split
+        others = [column.type for column in self.columns if column.type not in TYPES]
+        return f"the island makes no {others[0]}" if others else ""
 
     def _shipped(self) -> str:
         for outlet, part in self.at.parts.items():
@@ -169,71 +177,81 @@ class Question:
 
     def _parts(self, finisher: Finisher) -> Iterator[pa.RecordBatch]:
         assert isinstance(self.split, Split)
-        (source,) = self.split.sources
-        outlet = source.shown.outlet
-        held = self._held(outlet)
-        if outlet.key:
+        outlet = self.split.sources[0].shown.outlet
+        home, held = self.homes[outlet], self._held(outlet)
+        if held is not None and outlet.key:
             self.place.ship(outlet, [held.select(list(outlet.key))])
-        there = self.place.rows(self._part_there(self.split), of_cells(self.split.cells))
+        there = home.rows(self._part_there(self.split, home), of_cells(self.split.cells))
         return finisher.finish(self.split, self.columns, there, held)
 
-    def _foreign_types(self) -> list[str]:
-        return [column.type for column in self.columns if column.type not in TYPES]
-
-    def _held(self, outlet: Outlet) -> pa.Table:
-        found = list(staged.carried(outlet, staged.read(outlet, *self.at.parts[outlet].staged)))
+    def _held(self, outlet: Outlet) -> pa.Table | None:
+        """Read what is staged of a table."""
+        if not (ranges := self.at.parts[outlet].staged):
+            return None
+        found = list(staged.carried(outlet, staged.read(outlet, *ranges)))
         return pa.concat_tables(found) if found else tables.arrow(outlet).empty_table()
 
     def _gather(self) -> Candidate:
-        if isinstance(self.split, str):
-            return Candidate(Plan.GATHER, why_not=self.split)
-        if others := self._foreign_types():
-            return Candidate(Plan.GATHER, why_not=f"the island makes no {others[0]}")
-        asked = [(self.homes[s.shown.outlet], self._fetched(s)[0]) for s in self.split.sources]
-        cost = costs.gathered(
-            self.rates, [home.estimate(text) for home, text in asked], self._staged()
-        )
-        names = {gathered(n)[1] for n, s in enumerate(self.split.sources) if self._part(s).staged}
+        if why_not := self._why_not():
+            return Candidate(Plan.GATHER, why_not=why_not)
+        assert isinstance(self.split, Split)
         sql: dict[str, str] = {}
-        for home, text in asked:
-            sql[home.name] = "; ".join(filter(None, [sql.get(home.name), text]))
-        return Candidate(Plan.GATHER, cost, sql={**sql, "island": gathered_sql(self.split, names)})
+        cost, made = self._cheapest
+        for piece in made.pieces:
+            name = self._home(piece).name
+            sql[name] = "; ".join(filter(None, [sql.get(name), self._asked(piece)]))
+        held = {gathered(n)[1] for n, piece in enumerate(made.pieces) if self._held_of(piece)}
+        sql["island"] = gathered_sql(self.split, made, held)
+        return Candidate(Plan.GATHER, cost, sql=sql)
+
+    @cached_property
+    def _cheapest(self) -> tuple[float, Pieces]:
+        """Cut the query into pieces, with joins made by engines where that costs less."""
+        assert isinstance(self.split, Split)
+        sources = self.split.sources
+        held = {n for n, source in enumerate(sources) if self._part(source).staged}
+        homes = [
+            None if n in held else self.homes[source.shown.outlet]
+            for n, source in enumerate(sources)
+        ]
+        ways = [pieces.cut(self.split, held)]
+        if groups := pieces.groups(self.split, homes):
+            ways.append(pieces.cut(self.split, held, groups))
+        return min(((self._cost_of(way), way) for way in ways), key=lambda of: of[0])
+
+    def _cost_of(self, made: Pieces) -> float:
+        fetched = [self._home(piece).estimate(self._asked(piece)) for piece in made.pieces]
+        return costs.gathered(self.rates, fetched, self._staged())
 
     def _part(self, source: Source) -> Part:
         return self.at.parts[source.shown.outlet]
 
-    def _fetched(self, source: Source) -> tuple[str, tuple[Column, ...]]:
-        """Write what is asked of a warehouse of one table, and tell the columns of that."""
-        outlet, part = source.shown.outlet, self._part(source)
-        names = list(needed(source))
-        if part.staged:
-            names += [name for name in outlet.key if name not in names]
-        shown = Shown(outlet, tuple(names), source.shown.where)
-        kinds = of_columns(outlet)
-        columns = tuple(Column(name, CELLS[kinds[name].sort]) for name in names)
-        return sources.filtered(shown, part, source.filter).as_string(None), columns
+    def _home(self, piece: Piece) -> Shim:
+        return self.homes[piece.sources[0].shown.outlet]
+
+    def _held_of(self, piece: Piece) -> bool:
+        return bool(self._part(piece.sources[0]).staged)
+
+    def _asked(self, piece: Piece) -> str:
+        """Write what is asked of an engine for a piece."""
+        home, texts = self._home(piece), []
+        for source in piece.sources:
+            outlet, is_only = source.shown.outlet, len(piece.sources) == 1
+            names = tuple(piece.columns) if is_only else source.needed
+            texts.append(home.there(Shown(outlet, names, source.shown.where), self._part(source)))
+        return piece.asked[home.dialect].filled(texts)
 
     def _gathered(self, finisher: Finisher) -> Iterator[pa.RecordBatch]:
         assert isinstance(self.split, Split)
+        _, made = self._cheapest
         given: dict[str, pa.Table] = {}
-        for number, source in enumerate(self.split.sources):
+        for number, piece in enumerate(made.pieces):
             there, here = gathered(number)
-            outlet = source.shown.outlet
-            text, columns = self._fetched(source)
+            columns = [Column(name, CELLS[kind.sort]) for name, kind in piece.columns.items()]
             schema = pa.schema([pa.field(column.name, column.arrow) for column in columns])
-            rows = self.homes[outlet].rows(text, columns)
+            rows = self._home(piece).rows(self._asked(piece), columns)
             given[there] = pa.Table.from_batches(rows, schema=schema)
-            if self._part(source).staged:
-                given[here] = self._held(outlet)
-        return finisher.gather(self.split, self.columns, given)
-
-
-def live(template: Template, tables: Sequence[Shown]) -> str:
-    """Write a query over all that has arrived, as it is there at any time."""
-    part = Part(There.LIVE)
-    return template.filled([sources.there(shown, part).as_string(None) for shown in tables])
-
-
-def nothing(template: Template, tables: Sequence[Shown]) -> str:
-    """Write a query over no rows: it says what types its columns have, wherever tables are."""
-    return template.filled([sources.nothing(shown).as_string(None) for shown in tables])
+            held = self._held(piece.sources[0].shown.outlet)
+            if held is not None:
+                given[here] = held
+        return finisher.gather(self.split, made, self.columns, given)

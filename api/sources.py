@@ -32,28 +32,18 @@ def there(shown: Shown, part: Part) -> sql.Composed:
     return _there(shown, part, [])
 
 
-def nothing(shown: Shown) -> sql.Composed:
+def _nothing(outlet: Outlet) -> sql.Composed:
     """Select no row of a table's columns and types."""
-    types = {column.name: column for column in shown.outlet.columns.columns}
     values = [
-        sql.SQL("NULL::{} AS {}").format(sql.SQL(_type(types[name])), sql.Identifier(name))
-        for name in shown.columns
+        sql.SQL("NULL::{} AS {}").format(sql.SQL(_type(column)), sql.Identifier(column.name))
+        for column in outlet.columns.columns
     ]
-    return sql.SQL("SELECT {} WHERE false").format(sql.SQL(", ").join(values))
+    return sql.SQL("(SELECT {} WHERE false)").format(sql.SQL(", ").join(values))
 
 
 def _type(column: Column) -> str:
     declared = tables.type_of(column)
     return str(declared.compile(dialect=tables.DIALECT))
-
-
-def filtered(shown: Shown, part: Part, condition: str) -> sql.Composed:
-    """Select of what it has the rows that meet a condition, which was parsed and written anew."""
-    if not condition:
-        return there(shown, part)
-    return sql.SQL("SELECT * FROM ({}) AS rows WHERE ").format(there(shown, part)) + sql.SQL(
-        condition
-    )
 
 
 def there_unless(shown: Shown, part: Part, shipped: str) -> sql.Composed:
@@ -100,7 +90,9 @@ def _table(outlet: Outlet, part: Part) -> sql.Composable:
     match part.there:
         case There.MAIN:
             return main
-        case There.LIVE:
+        case There.NONE:
+            return _nothing(outlet)
+        case There.LIVE | There.WHOLE:
             return sql.Identifier(outlet.dataflow, outlet.name)
         case There.BOUNDED:
             within = sql.SQL(" OR ").join(

@@ -5,7 +5,7 @@ groups and what aggregates are made of; or, where nothing is aggregated, the val
 cells of both sides are merged, and the answer's columns are computed of what comes out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -47,10 +47,10 @@ class Split:
 
     sources: tuple[Source, ...]
     """One for each place in the text."""
-    here: Template
-    """The part, in DuckDB's SQL."""
-    there: Template
-    """The same in PostgreSQL's."""
+    part: exp.Select
+    """The part, over the tables by their own names."""
+    parts: Mapping[str, Template]
+    """The same as text, in each engine's dialect."""
     cells: tuple[Cell, ...]
     merged: str
     """DuckDB's SQL over `parts`, with the columns o0, o1 and so on, and n0 of what o0 is divided
@@ -62,6 +62,23 @@ class Split:
 def split(resolved: Resolved, *, orders_text: bool) -> Split:
     """Split a query, or raise why it cannot be."""
     return _Splitting(joined(resolved, orders_text=orders_text)).done()
+
+
+def written(query: exp.Select) -> Mapping[str, Template]:
+    """Write a SELECT of tables in each dialect, with a mark for each of them."""
+    query = query.copy()
+    tables = tables_of(query)
+    for number, table in enumerate(tables):
+        table.replace(marked(table, number))
+    return {
+        "postgres": Template(render(query), len(tables)),
+        "duckdb": Template(query.sql("duckdb", identify=True), len(tables)),
+    }
+
+
+def tables_of(query: exp.Select) -> list[exp.Table]:
+    """Give what stands in a query's FROM, in order."""
+    return [query.args["from_"].this, *(join.this for join in query.args.get("joins") or ())]
 
 
 class _Splitting:
@@ -84,10 +101,6 @@ class _Splitting:
         part = exp.Select(expressions=[_named(c.expression, n) for n, c in enumerate(self.cells)])
         part.set("from_", self.query.args["from_"].copy())
         part.set("joins", [join.copy() for join in self.joined.joins])
-        for number, table in enumerate(
-            [part.args["from_"].this, *(j.this for j in part.args["joins"])]
-        ):
-            table.replace(marked(table, number))
         part.set("where", where.copy() if where else None)
         limit, offset = self._number("limit"), self._number("offset")
         if self.grouped and keys:
@@ -102,8 +115,8 @@ class _Splitting:
             merged = self._merged(outs, keys, condition, order, limit, offset)
         return Split(
             self.joined.sources(),
-            Template(part.sql("duckdb", identify=True), len(self.joined.tables)),
-            Template(render(part), len(self.joined.tables)),
+            part,
+            written(part),
             tuple(self.cells),
             merged,
             outs,

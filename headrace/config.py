@@ -25,6 +25,7 @@ from headrace.sections import Collect as Collect
 from headrace.sections import Config as Config
 from headrace.sections import Core as Core
 from headrace.sections import Engine as Engine
+from headrace.sections import Files as Files
 from headrace.sections import Merge as Merge
 from headrace.sections import Push as Push
 from headrace.sections import Supervisor as Supervisor
@@ -55,22 +56,30 @@ class Loaded:
 
 
 KEYS: dict[str, Key] = {key.name: key for key in keys_of(Config)}
-OF_ANOTHER: dict[str, Key] = {key.name: key for key in keys_of(Another)}
-NAMED = re.compile(rf"warehouses\.([a-z][a-z0-9_]*)\.({'|'.join(OF_ANOTHER)})")
-NAMED_VARIABLE = re.compile(rf"^warehouses_([a-z][a-z0-9_]*)_({'|'.join(OF_ANOTHER)})$")
+NAMED: dict[str, tuple[type, str]] = {"warehouses": (Another, "url"), "files": (Files, "folder")}
+"""Sections of which there may be several, each under a name, and the key that they cannot lack."""
+OF_NAMED = {f"{of}.{k.name}": k for of, (section, _) in NAMED.items() for k in keys_of(section)}
+IN_NAMED = re.compile(rf"({'|'.join(NAMED)})\.([a-z][a-z0-9_]*)\.([a-z]+)")
+NAMED_VARIABLE = re.compile(rf"^({'|'.join(NAMED)})_([a-z][a-z0-9_]*)_([a-z]+)$")
 VARIABLES = {key.variable: key.name for key in KEYS.values()}
 
 
 def find_key(name: str) -> Key | None:
-    """Give the key called `name`, that of one more warehouse included."""
-    named = NAMED.fullmatch(name)
-    return replace(OF_ANOTHER[named[2]], name=name) if named else KEYS.get(name)
+    """Give the key called `name`, those of sections with names included."""
+    named = IN_NAMED.fullmatch(name)
+    key = OF_NAMED.get(f"{named[1]}.{named[3]}") if named else None
+    return replace(key, name=name) if key else KEYS.get(name)
 
 
 def keys_in(config: Config) -> list[Key]:
     """List all keys that a configuration has."""
-    more = (f"warehouses.{name}.{of}" for name in config.warehouses for of in OF_ANOTHER)
-    return [*KEYS.values(), *(key for name in more if (key := find_key(name)))]
+    more = (
+        replace(key, name=f"{of}.{name}.{key.name}")
+        for of, (section, _) in NAMED.items()
+        for name in getattr(config, of)
+        for key in keys_of(section)
+    )
+    return [*KEYS.values(), *more]
 
 
 def value_of(config: Config, name: str) -> Any:
@@ -110,35 +119,38 @@ def load(
         take(name, raw, f"flag {name}", from_text)
 
     base = path.parent if path is not None else Path.cwd()
-    bases = {name: base if origins[name] == str(path) else Path.cwd() for name in KEYS}
-    for name in ("home", "jars"):
+    bases = {name: base if origins[name] == str(path) else Path.cwd() for name in values}
+    folders = [name for name in values if IN_NAMED.fullmatch(name) and name.endswith(".folder")]
+    for name in ("home", "jars", *folders):
         values[name] = _absolute(values[name], bases[name])
     values["flows"] = tuple(_absolute(flow, bases["flows"]) for flow in values["flows"])
     for name in (n for n in KEYS if n.endswith("_file")):
         values[name] = values[name] and str(_absolute(Path(values[name]), bases[name]))
-    values["warehouses"] = _others(values)
+    for of in NAMED:
+        values[of] = _several(of, values)
     return Loaded(config=_built(Config, values), origins=origins)
 
 
 def _named_by(variable: str) -> str:
     """Give the name of the key that a variable of the environment sets."""
-    own = NAMED_VARIABLE.sub(r"warehouses.\1.\2", variable.removeprefix(PREFIX).lower())
+    own = NAMED_VARIABLE.sub(r"\1.\2.\3", variable.removeprefix(PREFIX).lower())
     return VARIABLES.get(variable, own)
 
 
-def _others(values: Mapping[str, Any]) -> dict[str, Another]:
-    """Make the warehouses that have names."""
+def _several(of: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the sections of a kind that have names."""
+    section, needed = NAMED[of]
     given: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
-        if named := NAMED.fullmatch(key):
-            given.setdefault(named[1], {})[named[2]] = value
-    for name, of in given.items():
-        if not of.get("url") or name == "default":
+        if (named := IN_NAMED.fullmatch(key)) and named[1] == of:
+            given.setdefault(named[2], {})[named[3]] = value
+    for name, keys in given.items():
+        if not keys.get(needed) or name == "default":
             raise ConfigError(
-                f"warehouses.{name} has no url, or a name that is taken",
-                hint="Write [warehouses.NAME] with a url; `default` is the section warehouse.",
+                f"{of}.{name} has no {needed}, or a name that is taken",
+                hint=f"Write [{of}.NAME] with a {needed}; `default` is the section warehouse.",
             )
-    return {name: Another(**of) for name, of in sorted(given.items())}
+    return {name: section(**keys) for name, keys in sorted(given.items())}
 
 
 def _file(file: Path | None, environment: Mapping[str, str]) -> Path | None:
@@ -172,8 +184,8 @@ def _flattened(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, An
 
 
 def _nearest(name: str) -> str:
-    if name.startswith("warehouses."):
-        return "Write [warehouses.NAME]: a letter, then letters, digits and _, all of them small."
+    if (of := name.split(".")[0]) in NAMED:
+        return f"Write [{of}.NAME]: a letter, then letters, digits and _, all of them small."
     near = difflib.get_close_matches(name, KEYS, n=1)
     return f"{f'Did you mean {near[0]}? ' if near else ''}`headrace config` lists every key."
 

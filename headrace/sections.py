@@ -62,6 +62,15 @@ class Warehouse(Another):
 
 
 @dataclass(frozen=True, slots=True)
+class Files:
+    """Tables that are files, and only read, under a name of their own: [files.NAME]."""
+
+    folder: Path = option(
+        Path(), "the folder of a folder for each table, which holds its Parquet files"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Collect:
     """How the collector sends."""
 
@@ -239,6 +248,7 @@ class Config:
     broker: Broker = dataclasses.field(default_factory=Broker)
     warehouse: Warehouse = dataclasses.field(default_factory=Warehouse)
     warehouses: Mapping[str, Another] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, Files] = dataclasses.field(default_factory=dict)
     collect: Collect = dataclasses.field(default_factory=Collect)
     engine: Engine = dataclasses.field(default_factory=Engine)
     core: Core = dataclasses.field(default_factory=Core)

@@ -20,8 +20,10 @@ facts = flow.outlet("facts", COLUMNS)
 states = flow.outlet("states", COLUMNS, key=["id"])
 
 Row = tuple[Any, ...]
-GIVEN: list[tuple[Row, bool]] = []
-"""What the procedure gives for each number, and whether it is deleted from `states`."""
+GIVEN: list[tuple[Row, bool | None]] = []
+"""What the procedure gives for each number, and whether it is deleted from `states`; None: these
+have nothing to do with it.
+"""
 
 TEXTS = ["", "a", "B", "b", "ä", "Z", "z%", "a_b", "\\", "it's", "\U0001f30a", "ab" * 20]
 DAYS = [date(1999, 12, 31), date(2000, 1, 1), date(2026, 5, 6), date(1, 1, 1), date(9999, 12, 31)]
@@ -37,6 +39,8 @@ def give(tx: Transaction, batch: Batch) -> None:
     rows = [dict(zip(names, row, strict=True)) for row, _ in given]
     tx.emit(facts, pa.Table.from_pylist(rows, schema=facts.columns.arrow))
     for row, (_, is_deleted) in zip(rows, given, strict=True):
+        if is_deleted is None:
+            continue
         if is_deleted:
             tx.delete(states, [{"id": row["id"]}])
         else:
@@ -60,7 +64,7 @@ def a_row(random: Random, ids: int) -> Row:
     )
 
 
-def batches(rows: Iterable[Sequence[tuple[Row, bool]]]) -> list[list[tuple[int]]]:
+def batches(rows: Iterable[Sequence[tuple[Row, bool | None]]]) -> list[list[tuple[int]]]:
     """Have the procedure give these rows, batch by batch: what is to be run."""
     found = []
     for batch in rows:

@@ -20,9 +20,10 @@ LITERALS = {
 class Queries:
     """Makes one query after another from a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, tables: tuple[str, str] = ("facts", "states")) -> None:
         self.random = Random(seed)  # noqa: S311 - repeatable on purpose
         self.alias = ""
+        self.tables = tables
 
     def query(self) -> str:
         """Make a query, or two that are put together."""
@@ -41,7 +42,7 @@ class Queries:
         return self._of_one_table()
 
     def _of_one_table(self) -> str:
-        table = self.random.choice(["facts", "states"])
+        table = self.random.choice(self.tables)
         self.alias = self.random.choice(["", "", "x"])
         source = f"{table} {self.alias}".strip()
         where = f" WHERE {self.condition(2)}" if self.random.random() < 0.6 else ""
@@ -116,21 +117,47 @@ class Queries:
 
     def _joined(self) -> str:
         kind = self.random.choice(["JOIN", "LEFT JOIN", "FULL JOIN", "RIGHT JOIN"])
+        other, one = self.tables
         on = self.random.choice(["x.id = y.id", "x.d = y.d AND x.n < y.n"])
         if kind == "FULL JOIN":
             on = "x.id = y.id"
         self.alias = "x"
         where = f" WHERE {self.condition(1)}" if self.random.random() < 0.4 else ""
         if self.random.random() < 0.4:
-            inside = "SELECT id FROM facts WHERE n > 0"
-            return f"SELECT x.id, x.t FROM states x WHERE x.id IN ({inside})"
+            inside = f"SELECT id FROM {other} WHERE n > 0"
+            return f"SELECT x.id, x.t FROM {one} x WHERE x.id IN ({inside})"
         items = self.random.choice(["x.id, y.t, x.p", "x.t, count(*), sum(y.p)"])
         group = " GROUP BY x.t" if "count" in items else ""
-        return f"SELECT {items} FROM states x {kind} facts y ON {on}{where}{group}"
+        return f"SELECT {items} FROM {one} x {kind} {other} y ON {on}{where}{group}"
+
+    def joined_twice(self) -> str:
+        """Make a join of three tables, in whichever order."""
+        other, one = self.tables
+        of = self.random.sample([other, one, one], 3)
+        kinds = self.random.choices(["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"], k=2)
+        if self.random.random() < 0.5:
+            kinds = ["JOIN", "JOIN"]
+        ons = ["x.id = y.id", self.random.choice(["y.id = z.id", "x.id = z.id", "y.d = z.d"])]
+        if kinds[1] == "JOIN" and self.random.random() < 0.5:
+            ons[1] += " AND y.n <= z.n"
+        conditions = ["x.n > -3", "y.t = z.t", "z.b", "y.p < 100", "x.m IS NULL OR z.m IS NULL"]
+        found = self.random.sample(conditions, self.random.randrange(3))
+        where = f" WHERE {' AND '.join(f'({one})' for one in found)}" if found else ""
+        items, group = self.random.choice(
+            [
+                ("x.id, y.t, z.p, z.d", ""),
+                ("x.t, count(*), sum(y.p), avg(z.w)", " GROUP BY x.t ORDER BY 2 DESC, 1 LIMIT 4"),
+                ("count(*), min(y.d), sum(x.n)", ""),
+            ]
+        )
+        return (
+            f"SELECT {items} FROM {of[0]} x {kinds[0]} {of[1]} y ON {ons[0]} "
+            f"{kinds[1]} {of[2]} z ON {ons[1]}{where}{group}"
+        )
 
     def _plain(self, items: str) -> str:
         self.alias = ""
-        table = self.random.choice(["facts", "states"])
+        table = self.random.choice(self.tables)
         return f"SELECT {items} FROM {table} WHERE {self.condition(1)}"
 
     def column(self, name: str) -> str:

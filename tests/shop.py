@@ -20,6 +20,7 @@ from api.grant import Restriction
 from api.island import Asked, Island, Setting
 from api.parse import Parameter
 from api.plans import Plan
+from api.shims.postgres import Postgres
 from etl_procs.batch import Batch
 from etl_procs.core import core_path
 from etl_procs.dataflow import Dataflow
@@ -141,7 +142,8 @@ class Answering(Island):
 
     def query_of_session(self, sql: str) -> list[tuple[Any, ...]]:
         """Ask PostgreSQL in the session that queries are asked in."""
-        (session,) = self._sessions.values()
+        (session,) = self._sessions
+        assert isinstance(session, Postgres)
         columns = session.columns(sql)
         return [row for batch in session.rows(sql, columns) for row in _rows(columns, batch)]
 

@@ -73,6 +73,7 @@ def test_a_list_in_the_environment_is_separated_as_paths_are(tmp_path: Path) -> 
         ("[api", {}, "is not valid TOML"),
         ("[warehouse]\nurl = 3", {}, r"warehouse\.url is \*\*\*, and must be text"),
         ("[warehouses.a]\ntables = '*'", {}, r"warehouses\.a has no url, or a name that is taken"),
+        ("", {"HEADRACE_FILES_A_FILE": "x"}, r"there is no key files\.a\.file"),
         ("[warehouses.default]\nurl = 'postgresql://h/d'", {}, "a name that is taken"),
         ("[warehouses.a]\nhost = 'h'", {}, r"there is no key warehouses\.a\.host"),
         (
@@ -140,6 +141,14 @@ def test_more_warehouses_have_names_of_their_own_and_children_are_told_of_them(
     assert lines["warehouses.b_c.url"] == ('"postgresql://h/c"', "flag warehouses.b_c.url")
     child = config.child_environment({"warehouses.b_c.tables": "shop.*"})
     assert child["HEADRACE_WAREHOUSES_B_C_TABLES"] == "shop.*"
+
+
+def test_folders_of_files_are_beside_the_file_that_names_them(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "[files.old]\nfolder = 'data'", {"HEADRACE_FILES_B_FOLDER": "/b"})
+    assert loaded.config.files == {
+        "b": config.Files(Path("/b")),
+        "old": config.Files(tmp_path / "data"),
+    }
 
 
 @pytest.mark.parametrize("words", [["status"], ["up"], ["migrate", "list"], ["reset", "--yes"]])

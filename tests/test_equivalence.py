@@ -16,10 +16,11 @@ import pytest
 from random_queries import Queries
 from shop import HERE, Answering, Warehoused, island_over
 
+from api import costs
 from api.catalogue import Catalogue
 from api.cut import Freshness
 from api.errors import QueryRefused
-from api.island import Setting
+from api.island import Asked, Setting
 from api.plans import Plan
 from etl_procs import reader
 from etl_procs.reader import Snapshot
@@ -74,13 +75,20 @@ def plain(value: Any) -> Any:
 
 
 @contextmanager
-def divided(home: Path, url: str, random: Random) -> Iterator[Divided]:
+def divided(
+    home: Path, url: str, random: Random, *, stages_states: bool = True
+) -> Iterator[Divided]:
     """Divide random rows at random between staged, delta and main."""
     every.GIVEN.clear()
-    rows = [(every.a_row(random, 40), random.random() < 0.2) for _ in range(120)]
+    rows: list[tuple[every.Row, bool | None]] = [
+        (every.a_row(random, 40), random.random() < 0.2) for _ in range(120)
+    ]
     cuts = sorted(random.randrange(121) for _ in range(5))
     parts = [rows[a:b] for a, b in zip([0, *cuts], [*cuts, 120], strict=True)]
     merged, arrived = sorted(random.randrange(len(parts) - 1) for _ in range(2))
+    if not stages_states:
+        parts[arrived:] = [[(row, None) for row, _ in part] for part in parts[arrived:]]
+        rows = [row for part in parts for row in part]
     store = Warehoused(home, every.flow)
     island = island_over(url, store.reader, every.flow)
     with warehouse.connect(url, application="test") as connection:
@@ -101,7 +109,7 @@ def divided(home: Path, url: str, random: Random) -> Iterator[Divided]:
     store.close()
 
 
-def make_plain(connection: Connection, rows: list[tuple[every.Row, bool]]) -> None:
+def make_plain(connection: Connection, rows: Sequence[tuple[every.Row, bool | None]]) -> None:
     connection.execute("CREATE SCHEMA plain")
     for outlet in (every.facts, every.states):
         columns = ", ".join(f"{column.name} {column.sql}" for column in outlet.columns.columns)
@@ -109,8 +117,9 @@ def make_plain(connection: Connection, rows: list[tuple[every.Row, bool]]) -> No
         connection.execute(f"CREATE TABLE plain.{outlet.name} ({typed})".encode())
     states: dict[int, every.Row] = {}
     for row, is_deleted in rows:
-        states.pop(row[0], None)
-        if not is_deleted:
+        if is_deleted is not None:
+            states.pop(row[0], None)
+        if is_deleted is False:
             states[row[0]] = row
     places = ", ".join(["%s"] * len(every.facts.columns.names))
     with connection.cursor() as cursor:
@@ -126,6 +135,22 @@ def test_random_queries_have_the_answers_of_postgresql_by_every_plan(
     by_plan = searched(tmp_path, warehouse_url, seed, QUERIES_OF_A_SEED)
     assert by_plan[Plan.SPLIT] > QUERIES_OF_A_SEED / 10, "few queries were divided"
     assert by_plan[Plan.GATHER] > 3, "few joins were made here"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_joins_that_stay_on_one_side_are_made_there_with_the_same_answers(
+    tmp_path: Path, warehouse_url: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries, pushed = Queries(seed), 0
+    monkeypatch.setattr(costs, "gathered", lambda _rates, fetched, _staged: len(fetched))
+    random = Random(seed)  # noqa: S311 - repeatable on purpose
+    with divided(tmp_path, warehouse_url, random, stages_states=False) as rows:
+        for _ in range(60):
+            query = queries.joined_twice()
+            assert rows.found(query, Plan.GATHER) == rows.expected(query), query
+            gather = rows.island.explain(Asked(query))["candidates"][-1]
+            pushed += " JOIN " in gather["sql"].get(HERE.name, "")
+    assert pushed > 20, "few joins were made there"
 
 
 def searched(home: Path, url: str, seed: int, count: int) -> Counter[Plan]:

@@ -22,6 +22,7 @@ from api.costs import Estimate, Rates, Staged
 from api.cut import Freshness
 from api.errors import NoLonger, Unfinished
 from api.finish import quotient
+from api.island import Asked
 from api.plans import Candidate, Plan
 from headrace.clock import SystemClock
 from headrace.errors import ConfigError
@@ -177,6 +178,41 @@ def test_the_island_writes_the_zero_of_a_fraction(
 def test_sums_of_doubles_are_left_to_postgresql(client: Client) -> None:
     told = explained(client, "SELECT sum(price) FROM sales")
     assert "PostgreSQL's to compute" in told["candidates"][1]["why_not"]
+
+
+def test_what_is_joined_in_a_warehouse_is_what_costs_less_so(
+    tmp_path: Path, warehouse_url: str
+) -> None:
+    store = Warehoused(tmp_path, every.flow)
+    island = island_over(warehouse_url, store.reader, every.flow)
+    every.GIVEN.clear()
+
+    def give(count: int, *, only_facts: bool) -> None:
+        rows = [((id, 1, *[None] * 7), None if only_facts else False) for id in range(count)]
+        store.run(every.numbers, *every.batches([rows]))
+
+    with warehouse.connect(warehouse_url, application="test") as connection:
+        layout.prepare(connection, HERE, every.flow)
+        give(2_000, only_facts=False)
+        store.push(connection)
+        store.merge(connection)
+        connection.execute("ANALYZE")
+        give(5, only_facts=True)
+        sql = "SELECT count(*) FROM facts x JOIN states y ON x.id = y.id JOIN states z ON "
+        asked = {}
+        for on in ("y.id = z.id AND z.id = 7", "y.n = z.n"):
+            gather = island.explain(Asked(sql + on))["candidates"][-1]
+            asked[on] = gather["sql"][DEFAULT]
+            assert island.query(sql + on, plan=Plan.GATHER).rows == ask_plain(island, sql + on)
+    few, many = asked.values()
+    assert few.count("; ") == 1
+    assert "CROSS JOIN" in few
+    assert many.count("; ") == 2
+    store.close()
+
+
+def ask_plain(island: Answering, sql: str) -> tuple[tuple[Any, ...], ...]:
+    return island.query(sql, plan=Plan.SHIP).rows
 
 
 # Costs

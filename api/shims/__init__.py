@@ -6,14 +6,14 @@ from typing import Protocol
 import pyarrow as pa
 
 from api.answer import Column
-from api.catalogue import Flow
+from api.catalogue import Flow, Shown
 from api.costs import Estimate
-from api.cut import Seen
+from api.cut import Part, Seen
 from etl_procs.model import Outlet
 
 
 class Shim(Protocol):
-    """A session with an engine. It is asked by one query at a time."""
+    """A session with an engine that gives rows. It is asked by one query at a time."""
 
     name: str
     dialect: str
@@ -28,28 +28,16 @@ class Shim(Protocol):
         """Have what takes longer end with an error, from now on."""
         ...
 
-    def prepare(self, outlets: Sequence[Outlet]) -> None:
-        """Get ready to be sent rows of these tables: before a snapshot, which only reads."""
-        ...
-
     def snapshot(self, flows: Sequence[Flow]) -> Seen:
         """Begin to see one state, and tell what has arrived in it."""
         ...
 
-    def shipped(self, outlet: Outlet) -> str:
-        """Name the temporary table for rows of a table."""
-        ...
-
-    def ship(self, outlet: Outlet, rows: Iterable[pa.Table]) -> None:
-        """Put rows, or their keys alone, into it, until the snapshot ends."""
+    def there(self, shown: Shown, part: Part) -> str:
+        """Write what selects the rows that it has of a table at a cut."""
         ...
 
     def estimate(self, query: str) -> Estimate:
         """Tell what the engine expects of a query."""
-        ...
-
-    def columns(self, query: str) -> tuple[Column, ...]:
-        """Tell the columns of what a query gives, without asking it."""
         ...
 
     def rows(self, query: str, columns: Sequence[Column]) -> Generator[pa.RecordBatch]:
@@ -66,4 +54,28 @@ class Shim(Protocol):
 
     def close(self) -> None:
         """End the session."""
+        ...
+
+
+class Whole(Shim, Protocol):
+    """One that answers whatever may be asked, also over rows that are shipped to it."""
+
+    def prepare(self, outlets: Sequence[Outlet]) -> None:
+        """Get ready to be sent rows of these tables: before a snapshot, which only reads."""
+        ...
+
+    def ship(self, outlet: Outlet, rows: Iterable[pa.Table]) -> None:
+        """Send rows of a table, or their keys alone; they are there until the snapshot ends."""
+        ...
+
+    def there_unless(self, shown: Shown, part: Part) -> str:
+        """Write what selects what it has of a table, but for the keys that were shipped."""
+        ...
+
+    def whole(self, shown: Shown, part: Part) -> str:
+        """Write what selects what it has of a table, and what was shipped."""
+        ...
+
+    def columns(self, query: str) -> tuple[Column, ...]:
+        """Tell the columns of what a query gives, without asking it."""
         ...

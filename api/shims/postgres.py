@@ -19,10 +19,11 @@ from adbc_driver_manager._reader import AdbcRecordBatchReader
 from adbc_driver_postgresql import dbapi
 from psycopg import sql
 
+from api import sources
 from api.answer import Column
-from api.catalogue import Flow
+from api.catalogue import Flow, Shown
 from api.costs import Estimate
-from api.cut import Seen
+from api.cut import Part, Seen
 from api.errors import SLOW, LimitExceeded, NotReady, QueryRefused
 from etl_procs.model import Outlet
 from headrace.errors import HeadraceError
@@ -147,9 +148,17 @@ class Postgres:
             ((found,),) = self._looking.execute(ORDERS_BY_BYTES).fetchall()
         return bool(found)
 
-    def shipped(self, outlet: Outlet) -> str:
-        """Name the temporary table of an outlet."""
-        return self._made[outlet]
+    def there(self, shown: Shown, part: Part) -> str:
+        """Select what the warehouse has of a table."""
+        return sources.there(shown, part).as_string(None)
+
+    def there_unless(self, shown: Shown, part: Part) -> str:
+        """Select it but for the keys in the temporary table."""
+        return sources.there_unless(shown, part, self._made[shown.outlet]).as_string(None)
+
+    def whole(self, shown: Shown, part: Part) -> str:
+        """Select it, and what is in the temporary table."""
+        return sources.whole(shown, part, self._made[shown.outlet]).as_string(None)
 
     def estimate(self, query: str) -> Estimate:
         """Have PostgreSQL's planner say what it expects."""

@@ -52,6 +52,7 @@ def run_api(context: Context) -> int:
     from api.queries import Queries
     from api.registered import Registered
     from api.resources import Resources
+    from api.shims.files import folders
     from api.streams import Streams
     from api.subscriptions import Subscriptions
     from api.trace import Tracer
@@ -80,7 +81,9 @@ def run_api(context: Context) -> int:
     places = warehouses(config)
     rates = costs.load(home.rates)
     clock = SystemClock()
-    setting = Setting(places, tuple(cores), Catalogue.of(dataflows), rates)
+    held = folders(config)
+    catalogue = Catalogue.of(dataflows, (outlet for of in held for outlet in of.outlets))
+    setting = Setting(places, tuple(cores), catalogue, rates, held)
     queries = Queries(setting, config.api, home.pages, clock)
     broker = partial(addresses.broker, config)
     posting = Posting(broker)

@@ -1,0 +1,182 @@
+"""Files: tables that are folders of Parquet files, answered by DuckDB behind the same shim."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import duckdb
+import every
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from random_queries import Queries
+from shop import Answering
+from test_equivalence import Divided, divided, written
+
+from api import duck
+from api.catalogue import Catalogue
+from api.errors import LimitExceeded, NotReady, QueryRefused
+from api.grant import Restriction
+from api.plans import Plan
+from api.shims.files import Folder, folder
+from headrace.errors import ConfigError, Refused
+
+NAMES = every.facts.columns.names
+
+
+def write(path: Path, rows: list[every.Row], schema: pa.Schema = every.facts.columns.arrow) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = [dict(zip(NAMES, row, strict=True)) for row in rows]
+    pq.write_table(pa.Table.from_pylist(made, schema=schema), path)
+
+
+def over(island: Answering, held: Folder) -> Answering:
+    """Make an island that knows a folder, too."""
+    setting = island.setting
+    made = Answering(
+        type(setting)(
+            setting.warehouses,
+            setting.cores,
+            Catalogue.of({"every": every.flow}, held.outlets),
+            files=(held,),
+        )
+    )
+    Answering.opened.append(made)
+    return made
+
+
+@pytest.fixture
+def rows(tmp_path: Path, warehouse_url: str) -> Iterator[tuple[Divided, Answering, Path]]:
+    """Divide rows at random, and have a table of others in files."""
+    random = Random(5)  # noqa: S311 - repeatable on purpose
+    path = tmp_path / "files"
+    with divided(tmp_path / "core", warehouse_url, random) as held:
+        given = [every.a_row(random, 40) for _ in range(60)]
+        write(path / "history" / "a.parquet", given[:25])
+        write(path / "history" / "b.parquet", given[25:])
+        connection = held.connection
+        connection.execute("CREATE TABLE plain.history (LIKE plain.facts)")
+        places = ", ".join(["%s"] * len(NAMES))
+        with connection.cursor() as cursor:
+            cursor.executemany(f"INSERT INTO plain.history VALUES ({places})".encode(), given)
+        yield held, over(held.island, folder("old", path)), path
+
+
+def test_random_queries_over_files_have_the_answers_of_postgresql(
+    rows: tuple[Divided, Answering, Path],
+) -> None:
+    held, island, _ = rows
+    held.island = island
+    answered = dict.fromkeys(("history", "states"), 0)
+    for other in answered:
+        queries = Queries(11, ("history", other))
+        for _ in range(80):
+            query = queries.query()
+            found = held.found(query, None)
+            if found is not None:
+                assert found == held.expected(query), query
+                answered[other] += "history" in query
+    assert min(answered.values()) > 15, answered
+
+
+def test_explain_tells_what_the_files_are_asked(rows: tuple[Divided, Answering, Path]) -> None:
+    _, island, _ = rows
+    answer = island.query("SELECT count(*), sum(p) FROM old.history WHERE id < 20")
+    assert (island.plan, answer.as_of) == (Plan.SPLIT, {})
+    island.query("SELECT count(*) FROM history h JOIN states s ON h.id = s.id")
+    assert island.plan is Plan.GATHER
+    with pytest.raises(QueryRefused, match="no warehouse has all of its tables"):
+        island.query("SELECT upper(t) FROM history")
+
+
+def test_a_query_reads_the_files_that_are_there_when_it_begins(
+    rows: tuple[Divided, Answering, Path],
+) -> None:
+    _, island, path = rows
+    count = "SELECT count(*) FROM history"
+    write(path / "history" / ".c.parquet", [every.a_row(Random(1), 5)])  # noqa: S311 - any row
+    assert island.query(count).rows == ((60,),)
+    (path / "history" / ".c.parquet").rename(path / "history" / "c.parquet")
+    assert island.query(count).rows == ((61,),)
+    (path / "history" / "a.parquet").write_bytes(b"no longer what it was")
+    with pytest.raises((NotReady, Refused)):
+        island.query(count)
+    for file in (path / "history").glob("*"):
+        file.unlink()
+    assert island.query(count).rows == ((0,),)
+
+
+def test_a_caller_sees_of_files_what_it_may(rows: tuple[Divided, Answering, Path]) -> None:
+    held, island, _ = rows
+    island.tables = (("old.history", Restriction(("id", "t"), "id < 10")),)
+    sql = "SELECT id, t FROM history ORDER BY 1, 2"
+    expected = held.connection.execute(
+        b"SELECT id, t FROM plain.history WHERE id < 10 ORDER BY 1, 2"
+    ).fetchall()
+    assert written(sql, island.query(sql).rows) == written(sql, expected)
+    for refused in ("SELECT n FROM history", "SELECT id FROM states"):
+        with pytest.raises(QueryRefused):
+            island.query(refused)
+
+
+def test_an_error_tells_nothing_of_a_row_that_is_hidden(
+    rows: tuple[Divided, Answering, Path],
+) -> None:
+    _, island, _ = rows
+    overflows = "SELECT count(*) FROM history WHERE n * n > 0"
+    with pytest.raises(Refused):
+        island.query(overflows)
+    island.tables = (("old.history", Restriction(None, "n IN (1, 2, 3, 4, 5)")),)
+    assert island.query(overflows).rows[0][0] > 0
+
+
+def test_what_takes_too_long_ends(rows: tuple[Divided, Answering, Path]) -> None:
+    _, island, path = rows
+    many = [(n, 1, None, None, None, None, None, None, None) for n in range(20_000)]
+    write(path / "history" / "many.parquet", many)
+    island.timeout_ms = 300
+    with pytest.raises(LimitExceeded, match="longer than 300 ms"):
+        island.query("SELECT count(*) FROM history a JOIN history b ON a.n <> b.id - a.id")
+
+
+def test_columns_are_those_of_the_files(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    one = {"a": pa.array([1], pa.int16()), "Big": [1], "l": [[1]], "m": pa.array([0], pa.date32())}
+    pq.write_table(pa.table(one), tmp_path / "t" / "1.parquet")
+    two = {"a": pa.array([2], pa.int32()), "d": pa.array([None], pa.decimal128(9, 2))}
+    pq.write_table(pa.table(two), tmp_path / "t" / "2.parquet")
+    (outlet,) = folder("old", tmp_path).outlets
+    assert outlet.full_name == "old.t"
+    assert outlet.columns.sql == "a INTEGER, m DATE, d NUMERIC(9,2)"
+    for path, why in ((tmp_path / "none", "no such folder"), (tmp_path / "t", "no folder in it")):
+        with pytest.raises(ConfigError, match=why):
+            folder("old", path)
+
+
+def test_files_and_a_dataflow_have_names_of_their_own(tmp_path: Path) -> None:
+    write(tmp_path / "history" / "a.parquet", [])
+    with pytest.raises(ConfigError, match=r"files\.every has the name of a dataflow"):
+        Catalogue.of({"every": every.flow}, folder("every", tmp_path).outlets)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "FROM read_parquet('{other}')",
+        "FROM read_parquet('{inside}/../other.parquet')",
+        "FROM read_text('/etc/passwd')",
+        "FROM read_parquet('http://127.0.0.1:1/x.parquet')",
+        "ATTACH '{other}.db'",
+        "SET allowed_directories = ['/']",
+        "SET enable_external_access = true",
+        "INSTALL httpfs",
+    ],
+)
+def test_duckdb_reaches_nothing_beside_the_folder(tmp_path: Path, sql: str) -> None:
+    inside, other = tmp_path / "inside", tmp_path / "other.parquet"
+    inside.mkdir()
+    pq.write_table(pa.table({"a": [1]}), other)
+    connection = duck.locked(64, inside)
+    with pytest.raises(duckdb.Error, match=r"disabled|locked"):
+        connection.execute(sql.format(other=other, inside=inside))
+    connection.close()
