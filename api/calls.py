@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Mapping
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header
@@ -13,8 +12,7 @@ from api.declared import Fields
 from api.grant import Scope
 from api.guard import guarded
 from api.line import Line
-from api.problem import JSON
-from api.values import dump, to_json
+from api.values import to_json
 from etl_procs.callers import Callers
 from etl_procs.calls import KEY_LENGTH_MAX, Result
 from etl_procs.dataflow import Dataflow
@@ -109,17 +107,14 @@ def router(calls: Calls) -> APIRouter:
 
         If it fails, nothing of it is kept. 409 with the code `Aborted`: the call itself refused.
         """
-        body = await line.run(
-            partial(_made, calls, dataflow, name, arguments or {}, idempotency_key or "")
-        )
-        return Response(body, media_type=JSON)
+
+        def call() -> dict[str, Any]:
+            rows = calls.make(dataflow, name, arguments or {}, idempotency_key or "")
+            return {"rows": [{of: to_json(value) for of, value in row.items()} for row in rows]}
+
+        return await line.answer(call)
 
     return made
-
-
-def _made(calls: Calls, dataflow: str, name: str, arguments: Mapping[str, Any], key: str) -> bytes:
-    rows = calls.make(dataflow, name, arguments, key)
-    return dump({"rows": [{name: to_json(value) for name, value in row.items()} for row in rows]})
 
 
 def _described(call: Call) -> CallOut:

@@ -3,8 +3,6 @@
 It is what `headrace dead-letters` does, on the same files and by the same code.
 """
 
-import base64
-import binascii
 import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,9 +15,8 @@ from starlette.responses import Response
 
 from api.errors import CursorRefused
 from api.grant import Scope
-from api.guard import needs
+from api.guard import guarded
 from api.line import Line
-from api.problem import JSON, problems
 from api.resources import Resources
 from api.values import dump, to_json
 from etl_procs import letters
@@ -176,42 +173,25 @@ def router(resources: Resources) -> APIRouter:
     made = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
     line = Line("requests for dead letters", at_once=AT_ONCE, waiting_max=WAITING_MAX)
     changes = Line("changes of them", at_once=CHANGES_AT_ONCE, waiting_max=WAITING_MAX)
-    looks, operates = needs(Scope.LOOK), needs(Scope.OPERATE)
 
-    @made.get(
-        "",
-        response_model=DeadLettersOut,
-        responses=problems(400, 401, 422, 503),
-        dependencies=looks,
-    )
+    @made.get("", response_model=DeadLettersOut, **guarded(Scope.LOOK, 400, 422, 503))
     async def list_dead_letters(asked: Annotated[SoughtIn, Query()]) -> Response:
         """List dead letters, page by page.
 
         A page may be shorter than its limit: it ends at about 4 MiB.
         """
-        return Response(await line.run(partial(_page, resources, asked)), media_type=JSON)
+        return await line.answer(partial(_page, resources, asked))
 
-    @made.get(
-        "/reasons",
-        response_model=ReasonsOut,
-        responses=problems(401, 422, 503),
-        dependencies=looks,
-    )
+    @made.get("/reasons", response_model=ReasonsOut, **guarded(Scope.LOOK, 422, 503))
     async def list_reasons(
         dataflow: Annotated[str, Query(description="Of this dataflow.")] = "",
         reason: Annotated[str, Query(description="That hold this text.")] = "",
         limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="So many at most.")] = PAGE,
     ) -> Response:
         """Count dead letters by dataflow and reason, the most frequent first."""
-        told = await line.run(partial(_reasons, resources, dataflow, reason, limit))
-        return Response(told, media_type=JSON)
+        return await line.answer(partial(_reasons, resources, dataflow, reason, limit))
 
-    @made.get(
-        "/{id}",
-        response_model=LetterOut,
-        responses=problems(401, 404, 422, 503),
-        dependencies=looks,
-    )
+    @made.get("/{id}", response_model=LetterOut, **guarded(Scope.LOOK, 404, 422, 503))
     async def get_dead_letter(
         id: Annotated[int, Path(ge=0, le=ID_MAX, description="Its number, as the list tells it.")],
         rows: Annotated[
@@ -219,13 +199,12 @@ def router(resources: Resources) -> APIRouter:
         ] = ROWS,
     ) -> Response:
         """Tell all that is known of one: reason, place, bytes, and the tuples of a batch."""
-        return Response(await line.run(partial(_one, resources, id, rows)), media_type=JSON)
+        return await line.answer(partial(_one, resources, id, rows))
 
     @made.post(
         "/replay",
         response_model=ReplayedOut,
-        responses=problems(401, 404, 409, 413, 422, 503),
-        dependencies=operates,
+        **guarded(Scope.OPERATE, 404, 409, 413, 422, 503),
     )
     async def replay_dead_letters(asked: LettersIn) -> Response:
         """Have the engine run letters again, as the next batch of their dataflow.
@@ -234,24 +213,19 @@ def router(resources: Resources) -> APIRouter:
         is a new one with a number of its own. So the same request again has no further effect.
         409 `NotReplayable`: what did not decode, or what nobody takes as it is any more.
         """
-        done = await changes.run(partial(_changed, resources, Letters.replay, asked))
-        return Response(dump({"replayed": done}), media_type=JSON)
+        change = partial(_changed, resources, Letters.replay, asked)
+        return await changes.answer(lambda: {"replayed": change()})
 
-    @made.post(
-        "/drop",
-        response_model=DroppedOut,
-        responses=problems(401, 404, 413, 422, 503),
-        dependencies=operates,
-    )
+    @made.post("/drop", response_model=DroppedOut, **guarded(Scope.OPERATE, 404, 413, 422, 503))
     async def drop_dead_letters(asked: LettersIn) -> Response:
         """Delete letters for good. The numbers are nobody else's ever: again, it drops nothing."""
-        done = await changes.run(partial(_changed, resources, Letters.drop, asked))
-        return Response(dump({"dropped": done}), media_type=JSON)
+        change = partial(_changed, resources, Letters.drop, asked)
+        return await changes.answer(lambda: {"dropped": change()})
 
     return made
 
 
-def _page(resources: Resources, asked: SoughtIn) -> bytes:
+def _page(resources: Resources, asked: SoughtIn) -> dict[str, Any]:
     sought = asked.sought
     after = _place(sought, asked.cursor) if asked.cursor else 0
     told, size = [], 0
@@ -263,23 +237,15 @@ def _page(resources: Resources, asked: SoughtIn) -> bytes:
             if size >= PAGE_BYTES:
                 break
     more = len(told) < len(wanted)
-    return dump(
-        {"dead_letters": told, "next": _cursor(sought, wanted[len(told) - 1]) if more else None}
-    )
-
-
-def _cursor(sought: Sought, after: int) -> str:
-    return base64.urlsafe_b64encode(f"{after}.{_digest(sought)}".encode()).decode()
+    next = f"{wanted[len(told) - 1]}.{_digest(sought)}" if more else None
+    return {"dead_letters": told, "next": next}
 
 
 def _place(sought: Sought, cursor: str) -> int:
     """Read where a page begins; a cursor of other letters would leave some out."""
-    try:
-        after, _, digest = base64.urlsafe_b64decode(cursor.encode("ascii")).decode().partition(".")
-        if digest == _digest(sought) and int(after) <= ID_MAX:
-            return int(after)
-    except (ValueError, binascii.Error):
-        pass
+    after, _, digest = cursor.partition(".")
+    if digest == _digest(sought) and after.isdecimal() and int(after) <= ID_MAX:
+        return int(after)
     raise CursorRefused(
         "the cursor is not one of this list",
         hint="Give `next` of the page before, with the same dataflow, stream, procedure, kind, "
@@ -291,20 +257,20 @@ def _digest(sought: Sought) -> str:
     return hashlib.sha256(repr(sought).encode()).hexdigest()[:16]
 
 
-def _reasons(resources: Resources, dataflow: str, reason: str, limit: int) -> bytes:
+def _reasons(resources: Resources, dataflow: str, reason: str, limit: int) -> dict[str, Any]:
     with letters.reading(resources.cores) as dead:
         found = [
             tally._asdict()
             for tally in dead.tallies()
             if dataflow in ("", tally.dataflow) and reason in tally.reason
         ]
-    return dump({"reasons": found[:limit], "more": max(len(found) - limit, 0)})
+    return {"reasons": found[:limit], "more": max(len(found) - limit, 0)}
 
 
-def _one(resources: Resources, number: int, rows: int) -> bytes:
+def _one(resources: Resources, number: int, rows: int) -> dict[str, Any]:
     with letters.reading(resources.cores) as dead:
         letter = dead.find(number)
-        return dump({**described(letter, rows), "together": dead.together(number)})
+        return {**described(letter, rows), "together": dead.together(number)}
 
 
 def _changed(resources: Resources, change: Callable[..., list[int]], asked: LettersIn) -> list[int]:
@@ -315,7 +281,7 @@ def _changed(resources: Resources, change: Callable[..., list[int]], asked: Lett
 
 def described(letter: DeadLetter, rows: int) -> dict[str, Any]:
     """Write a letter as it is told; numbers that JSON has no form for are text."""
-    told = {"kind": letter.kind.value, **letter.document(rows)}
+    told = {"kind": letter.kind, **letter.document(rows)}
     if told["fields"] is not None:
         told["fields"] = to_json(told["fields"])
     if "rows" in told:

@@ -1,11 +1,15 @@
 """The line: for a thread to do something in, of limited length."""
 
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
+from starlette.responses import Response
 
 from api.errors import Busy
+from api.problem import JSON
+from api.values import dump
 
 T = TypeVar("T")
 
@@ -32,3 +36,7 @@ class Line:
             return await to_thread.run_sync(work, limiter=self._threads)
         finally:
             self._inside -= 1
+
+    async def answer(self, work: Callable[[], object], status: int = HTTPStatus.OK) -> Response:
+        """Do `work`, and answer what it gives as JSON, which is written in its thread too."""
+        return Response(await self.run(lambda: dump(work())), status, media_type=JSON)

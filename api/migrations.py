@@ -1,7 +1,6 @@
 """Migrations: asked for under an id of the caller's choice, looked at, and cancelled."""
 
 from dataclasses import asdict, dataclass
-from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from api.grant import Scope
-from api.guard import needs
+from api.guard import guarded, needs
 from api.line import Line
 from api.problem import JSON, problems
 from api.values import dump
@@ -163,47 +162,34 @@ def router(moved: Moved) -> APIRouter:
     @made.put(
         "/migrations/{id}",
         response_model=MigrationOut,
-        responses={201: {"model": MigrationOut}, **problems(400, 401, 404, 409, 422, 503)},
         dependencies=needs(Scope.MIGRATE),
+        responses={201: {"model": MigrationOut}, **problems(400, 401, 404, 409, 422, 503)},
     )
     async def put_migration(id: Id, asked: MigrationIn) -> Response:
         """Ask for a migration; the same again is the same one (200), another one refused (409).
 
         It runs by itself, and goes on after a restart. GET tells how far it is.
         """
-        found, is_new = await line.run(partial(jobs.put, id, asked.asked()))
+        found, is_new = await line.run(lambda: jobs.put(id, asked.asked()))
         status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
         return Response(dump(document(found)), status, media_type=JSON)
 
-    @made.get(
-        "/migrations/{id}",
-        response_model=MigrationOut,
-        responses=problems(401, 404, 422, 503),
-        dependencies=needs(Scope.LOOK),
-    )
+    @made.get("/migrations/{id}", response_model=MigrationOut, **guarded(Scope.LOOK, 404, 422, 503))
     async def get_migration(id: Id) -> Response:
         """Tell how far a migration is, or how it ended."""
-        body = await line.run(lambda: dump(document(registry.find(id))))
-        return Response(body, media_type=JSON)
+        return await line.answer(lambda: document(registry.find(id)))
 
     @made.delete(
         "/migrations/{id}",
-        status_code=202,
+        status_code=HTTPStatus.ACCEPTED,
         response_model=MigrationOut,
-        responses=problems(401, 404, 409, 422, 503),
-        dependencies=needs(Scope.MIGRATE),
+        **guarded(Scope.MIGRATE, 404, 409, 422, 503),
     )
     async def cancel_migration(id: Id) -> Response:
         """Have a migration stop: what it has committed stays, and nothing is left half-done."""
-        body = await line.run(lambda: dump(document(jobs.cancel(id))))
-        return Response(body, HTTPStatus.ACCEPTED, media_type=JSON)
+        return await line.answer(lambda: document(jobs.cancel(id)), HTTPStatus.ACCEPTED)
 
-    @made.get(
-        "/migrations",
-        response_model=MigrationsOut,
-        responses=problems(401, 422, 503),
-        dependencies=needs(Scope.LOOK),
-    )
+    @made.get("/migrations", response_model=MigrationsOut, **guarded(Scope.LOOK, 422, 503))
     async def list_migrations(
         state: Annotated[State | None, Query(description="Those in this state.")] = None,
         kind: Annotated[Kind | None, Query(description="Those of this kind.")] = None,
@@ -211,62 +197,30 @@ def router(moved: Moved) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=LIST_MAX, description="So many at most.")] = 100,
     ) -> Response:
         """List migrations, the newest first: of a state, a kind, a warehouse, or all."""
+        words = [of.value if of else "" for of in (state, kind)]
 
-        def listed() -> bytes:
-            found = registry.chosen(
-                state=state.value if state else "",
-                kind=kind.value if kind else "",
-                warehouse=warehouse,
-                most=limit,
-            )
-            return dump({"migrations": [document(each) for each in found]})
+        def listed() -> dict[str, Any]:
+            found = registry.chosen(state=words[0], kind=words[1], warehouse=warehouse, most=limit)
+            return {"migrations": [document(each) for each in found]}
 
-        return Response(await line.run(listed), media_type=JSON)
+        return await line.answer(listed)
 
-    @made.get(
-        "/warehouses",
-        response_model=WarehousesOut,
-        responses=problems(401, 503),
-        dependencies=needs(Scope.LOOK),
-    )
+    @made.get("/warehouses", response_model=WarehousesOut, **guarded(Scope.LOOK, 503))
     async def list_warehouses() -> Response:
         """List the warehouses, and how far each has come."""
-        return Response(await line.run(partial(_warehouses, places)), media_type=JSON)
+        return await line.answer(lambda: {"warehouses": places.look()})
 
-    @made.get(
-        "/warehouses/{name}",
-        response_model=WarehouseOut,
-        responses=problems(401, 404, 503),
-        dependencies=needs(Scope.LOOK),
-    )
+    @made.get("/warehouses/{name}", response_model=WarehouseOut, **guarded(Scope.LOOK, 404, 503))
     async def get_warehouse(
         name: Annotated[str, Path(description="The warehouse's name in the configuration.")],
     ) -> Response:
         """Tell how far one warehouse has come, and what is wrong with it, if anything is."""
-        body = await line.run(lambda: dump(asdict(places.find(name))))
-        return Response(body, media_type=JSON)
+        return await line.answer(lambda: places.find(name))
 
     return made
 
 
 def document(migration: Migration) -> dict[str, Any]:
     """Write a migration as it is told."""
-    return {
-        "id": migration.id,
-        **asdict(migration.asked),
-        "kind": migration.asked.kind.value,
-        "state": migration.state.value,
-        "stage": migration.stage,
-        "rows": migration.rows,
-        "bytes": migration.size,
-        "reached": migration.reached,
-        "findings": migration.findings,
-        "error": migration.error,
-        "created_at": migration.created_at,
-        "started_at": migration.started_at,
-        "ended_at": migration.ended_at,
-    }
-
-
-def _warehouses(places: Places) -> bytes:
-    return dump({"warehouses": [asdict(each) for each in places.look()]})
+    told = {**asdict(migration.asked), **asdict(migration), "bytes": migration.size}
+    return {name: told[name] for name in MigrationOut.model_fields}

@@ -9,24 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from api.errors import (
-    Busy,
-    ContinuousConflict,
-    ContinuousUnknown,
-    Forgotten,
-    HeadersTooLarge,
-    NoLonger,
-    NoSuchRow,
-    NotYet,
-    QueryCancelled,
-    QueryRefused,
-    QueryUnknown,
-    ScopeMissing,
-    TablesOnly,
-    TooManyRequests,
-    Unauthorized,
-    Unpublished,
-)
+from api import errors
 from api.values import dump
 from etl_procs.errors import (
     Aborted,
@@ -51,37 +34,24 @@ MEDIA_TYPE = "application/problem+json"
 JSON = "application/json"
 
 # The first that fits counts.
-STATUSES: tuple[tuple[type[HeadraceError], HTTPStatus], ...] = (
-    (Unauthorized, HTTPStatus.UNAUTHORIZED),
-    (ScopeMissing, HTTPStatus.FORBIDDEN),
-    (TablesOnly, HTTPStatus.FORBIDDEN),
-    (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS),
-    (HeadersTooLarge, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
-    (Busy, HTTPStatus.SERVICE_UNAVAILABLE),
-    (NotRunning, HTTPStatus.SERVICE_UNAVAILABLE),
-    (Passing, HTTPStatus.SERVICE_UNAVAILABLE),
-    (NoSuchCall, HTTPStatus.NOT_FOUND),
-    (NoSuchDataflow, HTTPStatus.NOT_FOUND),
-    (NoSuchWarehouse, HTTPStatus.NOT_FOUND),
-    (NoSuchLetter, HTTPStatus.NOT_FOUND),
-    (NotReplayable, HTTPStatus.CONFLICT),
-    (NoSuchRow, HTTPStatus.NOT_FOUND),
-    (KeyReused, HTTPStatus.CONFLICT),
-    (Aborted, HTTPStatus.CONFLICT),
-    (LedgerMismatch, HTTPStatus.CONFLICT),
-    (QueryUnknown, HTTPStatus.NOT_FOUND),
-    (QueryCancelled, HTTPStatus.CONFLICT),
-    (NotYet, HTTPStatus.CONFLICT),
-    (NoLonger, HTTPStatus.GONE),
-    (MigrationUnknown, HTTPStatus.NOT_FOUND),
-    (MigrationConflict, HTTPStatus.CONFLICT),
-    (MigrationEnded, HTTPStatus.CONFLICT),
-    (Unpublished, HTTPStatus.CONFLICT),
-    (ContinuousUnknown, HTTPStatus.NOT_FOUND),
-    (ContinuousConflict, HTTPStatus.CONFLICT),
-    (Refused, HTTPStatus.BAD_REQUEST),
-    (HeadraceError, HTTPStatus.INTERNAL_SERVER_ERROR),
-)
+STATUSES: Mapping[HTTPStatus, tuple[type[HeadraceError], ...]] = {
+    HTTPStatus.UNAUTHORIZED: (errors.Unauthorized,),
+    HTTPStatus.FORBIDDEN: (errors.ScopeMissing, errors.TablesOnly),
+    HTTPStatus.TOO_MANY_REQUESTS: (errors.TooManyRequests,),
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: (errors.HeadersTooLarge,),
+    HTTPStatus.SERVICE_UNAVAILABLE: (errors.Busy, NotRunning, Passing),
+    HTTPStatus.NOT_FOUND: (
+        *(NoSuchCall, NoSuchDataflow, NoSuchLetter, NoSuchWarehouse, MigrationUnknown),
+        *(errors.NoSuchRow, errors.QueryUnknown, errors.ContinuousUnknown),
+    ),
+    HTTPStatus.GONE: (errors.NoLonger,),
+    HTTPStatus.CONFLICT: (
+        *(Aborted, KeyReused, NotReplayable, LedgerMismatch, MigrationConflict, MigrationEnded),
+        *(errors.QueryCancelled, errors.NotYet, errors.Unpublished, errors.ContinuousConflict),
+    ),
+    HTTPStatus.BAD_REQUEST: (Refused,),
+    HTTPStatus.INTERNAL_SERVER_ERROR: (HeadraceError,),
+}
 
 RETRY_AFTER_S = 1
 
@@ -132,15 +102,15 @@ def install(app: FastAPI) -> None:
 
 def status_of(error: HeadraceError) -> HTTPStatus:
     """Tell the status of an answer that is this error."""
-    return next(status for kind, status in STATUSES if isinstance(error, kind))
+    return next(status for status, kinds in STATUSES.items() if isinstance(error, kinds))
 
 
 def document(error: HeadraceError) -> dict[str, Any]:
     """Write down an error of ours, as a problem has it."""
     told = {"code": type(error).__name__, "detail": error.what, "hint": error.hint}
-    if isinstance(error, QueryRefused) and error.line is not None:
+    if isinstance(error, errors.QueryRefused) and error.line is not None:
         return {**told, "line": error.line, "column": error.column}
-    if isinstance(error, Forgotten):
+    if isinstance(error, errors.Forgotten):
         return {**told, "oldest": error.oldest}
     return told
 
@@ -152,9 +122,9 @@ def refusal(error: HeadraceError) -> Response:
 
 
 def _headers(error: HeadraceError, status: HTTPStatus) -> Mapping[str, str]:
-    if isinstance(error, (Unauthorized, ScopeMissing)):
+    if isinstance(error, (errors.Unauthorized, errors.ScopeMissing)):
         return {"WWW-Authenticate": error.challenge}
-    if isinstance(error, TooManyRequests):
+    if isinstance(error, errors.TooManyRequests):
         return {"Retry-After": str(error.after_s)}
     away = status is HTTPStatus.SERVICE_UNAVAILABLE
     return {"Retry-After": str(RETRY_AFTER_S)} if away else {}

@@ -15,15 +15,15 @@ from starlette.responses import Response
 from api import gauges, migrations, picture
 from api.dead_letters import ReasonOut
 from api.grant import Scope
-from api.guard import needs
+from api.guard import guarded
 from api.look import Look
 from api.metrics import Figures
 from api.migrations import MigrationOut, Moved, WarehouseOut
 from api.picture import Edge, Kind
-from api.problem import JSON, problems
+from api.problem import JSON
 from api.queries import Queries
 from api.recent import Query
-from api.values import dump, to_json
+from api.values import dump
 from etl_procs import view
 from etl_procs.dataflow import Dataflow
 from etl_procs.letters import Letters
@@ -159,20 +159,19 @@ class Status:
                 for places, ago in [seen]
                 for place in places
             ],
-            "queries": [{k: to_json(v) for k, v in asdict(query).items()} for query in found],
+            "queries": found,
         }
 
     def _document(self) -> dict[str, Any]:
         living = self._figures.living()
         held = self._held()
-        measured = [found for found in living if found is not None]
         figures = [None if found is None else found.figures for found in living]
         known = [found for found in figures if found is not None]
         return {
-            "at": self._clock.now().isoformat(),
+            "at": self._clock.now(),
             "engine": {
                 "up": bool(living) and None not in living,
-                "measured_at": min((of.at.isoformat() for of in measured), default=None),
+                "measured_at": min((of.at for of in living if of is not None), default=None),
             },
             "dataflows": [
                 {
@@ -182,7 +181,7 @@ class Status:
                         {**asdict(n), "figures": gauges.of_node(name, n, known, held.staged)}
                         for n in self._pictures[name].nodes
                     ],
-                    "edges": [asdict(edge) for edge in self._pictures[name].edges],
+                    "edges": self._pictures[name].edges,
                 }
                 for name, flow in self._flows.items()
             ],
@@ -213,11 +212,11 @@ class Status:
 
     def _places(
         self, flow: Dataflow, held: _Held, figures: Sequence[Mapping[str, Any] | None]
-    ) -> dict[str, Any]:
+    ) -> dict[str, FlowView]:
         of_cores = list(zip(held.batches, held.letters, figures, strict=False))[: flow.partitions]
         return {
-            flow.place(partition): asdict(
-                view.of(flow.name, batches.get(flow.name, 0), letters.get(flow.name, (0, 0))[0], of)
+            flow.place(partition): view.of(
+                flow.name, batches.get(flow.name, 0), letters.get(flow.name, (0, 0))[0], of
             )
             for partition, (batches, letters, of) in enumerate(of_cores)
         }
@@ -240,12 +239,7 @@ def router(status: Status) -> APIRouter:
     """Make the route."""
     made = APIRouter(prefix="/v1", tags=["the API"])
 
-    @made.get(
-        "/status",
-        response_model=StatusOut,
-        responses=problems(401),
-        dependencies=needs(Scope.LOOK),
-    )
+    @made.get("/status", response_model=StatusOut, **guarded(Scope.LOOK))
     async def tell_status(request: Request) -> Response:
         """Tell how everything is, in one document.
 

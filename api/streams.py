@@ -12,10 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from api.grant import Scope
-from api.guard import needs
+from api.guard import guarded
 from api.line import Line
-from api.problem import JSON, problems
-from api.values import dump
+from api.problem import JSON
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Stream
 from etl_procs.wire import Avro, Delimited, Json, Xml
@@ -87,7 +86,9 @@ class Streams:
             )
         return stream
 
-    def post(self, stream: Stream, type_: str, body: bytes, source: str, seq: int) -> bytes:
+    def post(
+        self, stream: Stream, type_: str, body: bytes, source: str, seq: int
+    ) -> dict[str, Any]:
         """Post the tuples of a body; give the answer."""
         cleaner, raws = _headed(stream, _tuples(stream, type_, body))
         if any(len(raw) > TUPLE_BYTES_MAX for raw in raws):
@@ -96,7 +97,7 @@ class Streams:
             _refuse(f"the tuples from number {seq} on have numbers above {SEQ_MAX}")
         posted = self._posting.post(stream, cleaner, raws, source, seq)
         records = [record._asdict() for record in posted]
-        return dump({"tuples": sum(record.tuples for record in posted), "records": records})
+        return {"tuples": sum(record.tuples for record in posted), "records": records}
 
 
 def router(streams: Streams) -> APIRouter:
@@ -108,8 +109,7 @@ def router(streams: Streams) -> APIRouter:
         "/{dataflow}/{stream}",
         status_code=HTTPStatus.ACCEPTED,
         response_model=PostedOut,
-        responses=problems(400, 401, 404, 409, 413, 415, 422, 503),
-        dependencies=needs(Scope.POST, keeps_to_tables=True),
+        **guarded(Scope.POST, 400, 404, 409, 413, 415, 422, 503, keeps_to_tables=True),
         openapi_extra={"requestBody": REQUEST_BODY},
     )
     async def post_tuples(
@@ -132,8 +132,8 @@ def router(streams: Streams) -> APIRouter:
             headrace_seq if sent.seq is None else sent.seq,
         )
         body = await request.body()
-        posted = await line.run(partial(streams.post, found, type_, body, name, number))
-        return Response(posted, HTTPStatus.ACCEPTED, media_type=JSON)
+        post = partial(streams.post, found, type_, body, name, number)
+        return await line.answer(post, HTTPStatus.ACCEPTED)
 
     return made
 

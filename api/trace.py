@@ -1,8 +1,7 @@
 """Tracing: from a row back to its batch, the procedures that gave it, and its tuples in Kafka."""
 
-import base64
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -11,18 +10,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
-from starlette.responses import Response
 
 from api.grant import Scope
-from api.guard import Needed, needs
+from api.guard import Needed, guarded
 from api.line import Line
 from api.past import Asked, Finder, Past
-from api.problem import JSON, problems
-from api.values import dump, to_json
+from api.values import to_json
 from etl_procs.batch import index_of, offset_of
 from etl_procs.dataflow import Dataflow
 from etl_procs.history import Taken
-from etl_procs.letter import shown_place
+from etl_procs.letter import shown_place, text_or_base64
 from etl_procs.model import Outlet
 from headrace.config import Broker
 from headrace.errors import HeadraceError
@@ -111,11 +108,11 @@ class Tracer:
     finder: Finder
     broker: Callable[[], Broker]
 
-    def trace(self, dataflow: str, table: str, asked: Asked) -> bytes:
+    def trace(self, dataflow: str, table: str, asked: Asked) -> TraceOut:
         """Find rows, and tell where they came from."""
         found = self.finder.find("" if dataflow == ANY else dataflow, table, asked)
         most = max(TUPLES_MAX // len(found.pasts), 1) if asked.tuples else 0
-        told = TraceOut(
+        return TraceOut(
             table=found.outlet.full_name,
             warehouse=found.warehouse,
             procedures=[procedure.name for procedure in found.procedures],
@@ -123,7 +120,6 @@ class Tracer:
             rows=[self._told(found.flow, found.outlet, past, most) for past in found.pasts],
             more=found.more,
         )
-        return dump(told.model_dump(mode="json"))
 
     def _told(self, flow: Dataflow, outlet: Outlet, past: Past, most: int) -> RowOut:
         row = past.row
@@ -176,9 +172,7 @@ def router(tracer: Tracer) -> APIRouter:
 
     @made.get(
         "/{dataflow}/{table}/trace",
-        response_model=TraceOut,
-        responses=problems(400, 401, 403, 404, 409, 422, 503),
-        dependencies=needs(Scope.QUERY),
+        **guarded(Scope.QUERY, 400, 404, 409, 422, 503),
     )
     async def trace_row(
         request: Request,
@@ -203,7 +197,7 @@ def router(tracer: Tracer) -> APIRouter:
                 "`subscribe` as well: sources may have sent more than tables show."
             ),
         ] = False,
-    ) -> Response:
+    ) -> TraceOut:
         """Tell where a row is, and where it came from.
 
         Which batch of which procedures brought it there last, when that was committed, and where in
@@ -212,8 +206,7 @@ def router(tracer: Tracer) -> APIRouter:
         if tuples:
             await SENT(request)
         asked = Asked(key, where, warehouse, tuples)
-        body = await line.run(partial(tracer.trace, dataflow, table, asked))
-        return Response(body, media_type=JSON)
+        return await line.run(partial(tracer.trace, dataflow, table, asked))
 
     return made
 
@@ -237,19 +230,4 @@ def _moment(at: datetime | None) -> str | None:
 
 def tuple_out(one: recall.Recalled) -> TupleOut:
     """Write a tuple's bytes as text where they are text, and in base64 where they are not."""
-    text, coded = None, None
-    try:
-        text = None if one.value is None else one.value.decode()
-    except UnicodeDecodeError:
-        coded = base64.b64encode(one.value or b"").decode()
-    return TupleOut(
-        stream=one.stream,
-        partition=one.partition,
-        offset=one.offset,
-        index=one.index,
-        source=one.source,
-        seq=one.seq,
-        value=text,
-        value_base64=coded,
-        reason=one.reason,
-    )
+    return TupleOut(**asdict(one) | {"value": None, **text_or_base64("value", one.value)})

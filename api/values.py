@@ -6,8 +6,10 @@ decimals, NaN and the infinities, dates and times (ISO 8601), bytes (hex).
 
 import json
 import math
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 AS_THEY_ARE = frozenset({int, str, bool, type(None)})
@@ -32,8 +34,19 @@ def to_json(value: Any) -> Any:
 
 
 def dump(document: object) -> bytes:
-    """Write a JSON document; what JSON cannot hold is a bug, not a broken document."""
-    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode("ascii")
+    """Write a JSON document, of values of ours too; what JSON cannot hold is a bug."""
+    text = json.dumps(document, default=_plain, allow_nan=False, separators=(",", ":"))
+    return text.encode("ascii")
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value):
+        return {of.name: getattr(value, of.name) for of in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{value!r} has no form in JSON")
 
 
 def not_finite(value: float) -> float | str:

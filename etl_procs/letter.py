@@ -83,15 +83,16 @@ class DeadLetter:
         told = asdict(self)
         told["replay"] = bool(self.replay)
         told["fields"] = None if self.fields is None else json.loads(self.fields)
-        told |= _text_or_base64("value", told.pop("value"))
+        told |= text_or_base64("value", told.pop("value"))
         if told.pop("data") is not None:
             told["rows"] = [
-                {**row, **_text_or_base64("_value", row.pop("_value"))} for row in self.rows(most)
+                {**row, **text_or_base64("_value", row.pop("_value"))} for row in self.rows(most)
             ]
         return told
 
 
-def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+    """Give bytes as text where they are text, and under another name in base64 where not."""
     try:
         return {name: None if value is None else value.decode("utf-8")}
     except UnicodeDecodeError:
