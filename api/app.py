@@ -1,45 +1,25 @@
 """The REST API."""
 
 import logging
+from collections.abc import Iterable
 from enum import Enum
 from http import HTTPStatus
 
 from anyio import to_thread
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel
 from starlette.responses import PlainTextResponse, Response
 
-from api import (
-    calls,
-    continuous_routes,
-    dead_letters,
-    declared,
-    lookups,
-    metrics,
-    migrations,
-    page,
-    status,
-    streams,
-    subscriptions,
-    trace,
-)
-from api import queries as queries_of
-from api.calls import Calls
-from api.continuous import Continuous
+from api import metrics, page
+from api import queries as of_queries
 from api.errors import NotReady
 from api.front import Front
 from api.grant import Scope
 from api.guard import guarded
 from api.island import Setting, check_core, check_warehouse
 from api.metrics import Figures
-from api.migrations import Moved
 from api.openapi import ABOUT, Described, operation_id
 from api.queries import Queries
-from api.resources import Resources
-from api.status import Status
-from api.streams import Streams
-from api.subscriptions import Subscriptions
-from api.trace import Tracer
 from api.values import dump
 from headrace.errors import HeadraceError, NotRunning
 from migrations.errors import Away
@@ -65,18 +45,7 @@ class Readiness(BaseModel):
     warehouse: str
 
 
-def create(
-    queries: Queries,
-    made: Calls,
-    figures: Figures,
-    front: Front,
-    taken: Streams | None = None,
-    moved: Moved | None = None,
-    subscribed: Subscriptions | None = None,
-    resources: Resources | None = None,
-    tracer: Tracer | None = None,
-    continuous: Continuous | None = None,
-) -> FastAPI:
+def create(queries: Queries, figures: Figures, front: Front, parts: Iterable[APIRouter]) -> FastAPI:
     """Make the API over what it serves, behind what every request passes."""
     app = Described(
         title="Headrace",
@@ -90,23 +59,10 @@ def create(
         redirect_slashes=False,
     )
     front.install(app)
-    app.include_router(queries_of.router(queries))
-    app.include_router(calls.router(made))
-    if taken is not None:
-        app.include_router(streams.router(taken))
-    if moved is not None:
-        app.include_router(migrations.router(moved))
-        app.include_router(status.router(Status(figures, moved, queries)))
-    if subscribed is not None:
-        app.include_router(subscriptions.router(subscribed))
-    if resources is not None:
-        for of in (declared, lookups, dead_letters):
-            app.include_router(of.router(resources))
-    if tracer is not None:
-        app.include_router(trace.router(tracer))
+    app.include_router(of_queries.router(queries))
     app.include_router(page.router())
-    if continuous is not None:
-        app.include_router(continuous_routes.router(continuous))
+    for part in parts:
+        app.include_router(part)
     logged: dict[str, str] = {}
 
     @app.get(

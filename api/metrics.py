@@ -18,6 +18,7 @@ PREFIX = "headrace_core_"
 Labels = Mapping[str, str]
 Sample = tuple[str, Labels, float]
 """What follows the metric's name, its labels, its value."""
+Samples = Sequence[tuple[Labels, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,12 @@ class Figures:
         """
         living = self._living()
         up = bool(living) and None not in living
-        metrics = [_gauge("up", "Whether an engine runs and measures.", [({}, up)])]
+        metrics = [gauge("up", "Whether an engine runs and measures.", [({}, up)])]
         pushers = [
             ({"warehouse": name}, pusher.state is not State.STOPPED)
             for name, pusher in self._pushers().items()
         ]
-        metrics += [_gauge("pusher_up", "Whether it pushes, or waits for a warehouse.", pushers)]
+        metrics += [gauge("pusher_up", "Whether it pushes, or waits for a warehouse.", pushers)]
         by_core = [_held(path) for path in self.cores]
         metrics += _of_all(by_core)
         metrics += _of_all([[] if found is None else _measured(found) for found in living])
@@ -78,7 +79,7 @@ class Figures:
         return "\n".join(line for metric in metrics for line in metric.lines()) + "\n"
 
 
-def _of_all(cores: Sequence[Sequence[Metric]]) -> Iterable[Metric]:
+def _of_all(cores: Iterable[Iterable[Metric]]) -> Iterable[Metric]:
     """Put the metrics of all cores together, each sample with the partition it is of."""
     together: dict[str, Metric] = {}
     for partition, metrics in enumerate(cores):
@@ -102,75 +103,31 @@ def _held(path: Path) -> list[Metric]:
             ]
     except NotRunning:
         return []
-    dead = {**dict.fromkeys(batches, (0, 0)), **dead}
-    letters = {name: count for name, (count, _) in dead.items()}
-    tuples = {name: count for name, (_, count) in dead.items()}
+    letters, tuples = ({name: dead.get(name, (0, 0))[i] for name in batches | dead} for i in (0, 1))
     return [
-        _gauge("last_batch", "The last batch that is committed.", _by_flow(batches)),
-        _gauge("staged_rows", "Rows that wait for a warehouse.", _by_flow(staged)),
-        _gauge("confirmed_batch", "The last batch that a warehouse has.", confirmed),
-        _gauge("dead_letters", "Dead letters that the core holds.", _by_flow(letters)),
-        _gauge("dead_letter_tuples", "Tuples in those dead letters.", _by_flow(tuples)),
+        gauge("last_batch", "The last batch that is committed.", _of("", batches)),
+        gauge("staged_rows", "Rows that wait for a warehouse.", _of("", staged)),
+        gauge("confirmed_batch", "The last batch that a warehouse has.", confirmed),
+        gauge("dead_letters", "Dead letters that the core holds.", _of("", letters)),
+        gauge("dead_letter_tuples", "Tuples in those dead letters.", _of("", tuples)),
     ]
 
 
-def _measured(found: Measured) -> list[Metric]:
-    figures = found.figures
-    queues = {name.partition("."): queue for name, queue in figures["queues"].items()}
-    by_stream = [({"dataflow": d, "stream": s}, queue) for (d, _, s), queue in queues.items()]
-    return [
-        _gauge("measured_timestamp_seconds", "When this was so.", [({}, found.at.timestamp())]),
-        counter("commits_total", "Groups of batches committed.", [({}, figures["commits"])]),
-        counter(
-            "rollbacks_total", "Groups rolled back, and run again.", [({}, figures["rollbacks"])]
-        ),
-        counter("batches_total", "Batches committed.", _by_flow(figures["batches"])),
-        counter(
-            "tuples_total",
-            "Tuples taken from outside, in batches that are committed.",
-            [(_stream(name), count) for name, count in figures["tuples"].items()],
-        ),
-        counter("aborts_total", "Attempts that failed.", _by_unit(figures["aborts"])),
-        counter("dead_batches_total", "Batches given up.", _by_unit(figures["dead_batches"])),
-        counter("dead_tuples_total", "Tuples set aside.", _by_flow(figures["dead_tuples"])),
-        counter(
-            "repeats_total",
-            "Tuples passed over, for their source had sent them before.",
-            [(labels, queue["repeats"]) for labels, queue in by_stream],
-        ),
-        _gauge(
-            "waiting_tuples",
-            "Tuples that have arrived and are in no commit.",
-            [(labels, queue["tuples"]) for labels, queue in by_stream],
-        ),
-        _gauge(
-            "oldest_waiting_seconds",
-            "The age of the oldest of them.",
-            [(labels, queue["oldest_s"]) for labels, queue in by_stream],
-        ),
-        _gauge(
-            "watermark",
-            "The last interval or punctuation that is closed.",
-            _by_flow(figures["epochs"]),
-        ),
-        _gauge(
-            "parked_rows",
-            "Rows that wait in tables that park.",
-            [(_table(name), count) for name, count in figures["parked"].items()],
-        ),
-        *_lookups(figures["lookups"]),
-        histogram(
-            "procedure_seconds",
-            "How long a procedure took for one batch.",
-            [(_unit(name), histogram) for name, histogram in figures["units"].items()],
-        ),
-        histogram(
-            "group_seconds", "How long one commit took, with all in it.", [({}, figures["groups"])]
-        ),
-        _sizes(figures["group_sizes"], sum(figures["batches"].values())),
-    ]
-
-
+COUNTED = (
+    ("counter", "", "batches", "batches_total", "Batches committed."),
+    ("counter", "stream", "tuples", "tuples_total", "Tuples from outside, in committed batches."),
+    ("counter", "procedure", "aborts", "aborts_total", "Attempts that failed."),
+    ("counter", "procedure", "dead_batches", "dead_batches_total", "Batches given up."),
+    ("counter", "", "dead_tuples", "dead_tuples_total", "Tuples set aside."),
+    ("gauge", "", "epochs", "watermark", "The last interval or punctuation that is closed."),
+    ("gauge", "table", "parked", "parked_rows", "Rows that wait in tables that park."),
+)
+"""Of figures by name: kind, what the name is of beside its dataflow, key, metric, help."""
+QUEUES = (
+    ("counter", "repeats", "repeats_total", "Tuples that their source had sent before."),
+    ("gauge", "tuples", "waiting_tuples", "Tuples that have arrived and are in no commit."),
+    ("gauge", "oldest_s", "oldest_waiting_seconds", "The age of the oldest of them."),
+)
 LOOKUPS = (
     ("counter", "hits", "lookup_hits_total", "Keys that an index answered, or a copy."),
     ("counter", "misses", "lookup_misses_total", "Keys that SQL answered, or a warehouse."),
@@ -183,19 +140,38 @@ LOOKUPS = (
 )
 
 
-def _lookups(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-    labelled = [(_lookup(name), figures) for name, figures in found.items()]
-    for kind, key, name, text in LOOKUPS:
-        yield _plain(kind, name, text, [(labels, figures[key]) for labels, figures in labelled])
-    how = [({**labels, "strategy": figures["strategy"]}, 1.0) for labels, figures in labelled]
-    yield _gauge("lookup_strategy", "By which it is answered now: 1.", how)
+def _measured(found: Measured) -> Iterator[Metric]:
+    figures = found.figures
+    yield gauge("measured_timestamp_seconds", "When this was so.", [({}, found.at.timestamp())])
+    yield counter("commits_total", "Groups of batches committed.", [({}, figures["commits"])])
+    rolled_back: Samples = [({}, figures["rollbacks"])]
+    yield counter("rollbacks_total", "Groups rolled back, and run again.", rolled_back)
+    for kind, of, key, name, text in COUNTED:
+        yield _plain(kind, name, text, _of(of, figures[key]))
+    for of, several, metrics in (
+        ("stream", figures["queues"], QUEUES),
+        ("lookup", figures["lookups"], LOOKUPS),
+    ):
+        for kind, key, name, text in metrics:
+            each = {one: figure[key] for one, figure in several.items()}
+            yield _plain(kind, name, text, _of(of, each))
+    how = [
+        ({**_labels("lookup", name), "strategy": figure["strategy"]}, 1)
+        for name, figure in figures["lookups"].items()
+    ]
+    yield gauge("lookup_strategy", "By which it is answered now: 1.", how)
+    units = [(_labels("procedure", name), of) for name, of in figures["units"].items()]
+    yield histogram("procedure_seconds", "How long a procedure took for one batch.", units)
+    name, text = "group_seconds", "How long one commit took, with all in it."
+    yield histogram(name, text, [({}, figures["groups"])])
+    yield _sizes(figures["group_sizes"], sum(figures["batches"].values()))
 
 
-def _plain(kind: str, name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Metric:
+def _plain(kind: str, name: str, text: str, samples: Samples) -> Metric:
     return Metric(name, kind, text, [("", labels, value) for labels, value in samples])
 
 
-_gauge, counter = partial(_plain, "gauge"), partial(_plain, "counter")
+gauge, counter = partial(_plain, "gauge"), partial(_plain, "counter")
 
 
 def histogram(name: str, text: str, found: Iterable[tuple[Labels, Mapping[str, Any]]]) -> Metric:
@@ -225,22 +201,14 @@ def _buckets(
     yield "_count", labels, count
 
 
-def _by_flow(found: Mapping[str, float]) -> list[tuple[Labels, float]]:
-    return [({"dataflow": name}, value) for name, value in found.items()]
+def _of(kind: str, found: Mapping[str, float]) -> Samples:
+    return [(_labels(kind, name), value) for name, value in found.items()]
 
 
-def _by_unit(found: Mapping[str, float]) -> list[tuple[Labels, float]]:
-    return [(_unit(name), value) for name, value in found.items()]
-
-
-def _labels(kind: str, full_name: str) -> Labels:
-    dataflow, _, name = full_name.partition(".")
-    return {"dataflow": dataflow, kind: name}
-
-
-_unit, _table, _lookup, _stream = (
-    partial(_labels, kind) for kind in ("procedure", "table", "lookup", "stream")
-)
+def _labels(kind: str, name: str) -> Labels:
+    """Say what figures are of: a dataflow, or something of that kind in one."""
+    dataflow, _, rest = name.partition(".")
+    return {"dataflow": dataflow, kind: rest} if kind else {"dataflow": name}
 
 
 def _number(value: float) -> str:

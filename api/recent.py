@@ -2,11 +2,11 @@
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from api.errors import QueryCancelled
 from api.grant import Grant, Scope
@@ -63,12 +63,19 @@ class Recent:
         self._took: defaultdict[str, Histogram] = defaultdict(Histogram)
         self._errors = Histogram()
 
-    def follow(self, id: str, sql: str, asker: Grant) -> "Following":
+    @contextmanager
+    def follow(self, id: str, sql: str, asker: Grant) -> Iterator["Following"]:
         """Keep a query in mind from now on; it is over when what is given here is left."""
         query = Query(id, sql[:SQL_MAX], asker.name, self._clock.now())
         following = Following(query, asker.id, self._count)
         self._kept.append(following)
-        return following
+        try:
+            yield following
+        except BaseException as error:
+            following.failed(error)
+            raise
+        # Without a word it ends only where whoever asked has gone.
+        following.end(State.CANCELLED)
 
     def seen_by(self, asker: Grant) -> list[Query]:
         """Give those that a caller may see, the newest first: who operates sees all of them."""
@@ -104,33 +111,22 @@ class Following:
         self.owner = owner
         self._over = over
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        error: BaseException | None,
-        _at: TracebackType | None,
-    ) -> None:
-        # Without a word it ends only where whoever asked has gone.
-        self._end(State.CANCELLED) if error is None else self.failed(error)
-
     def begun(self, begun: Begun) -> None:
         """Note that there is an answer, and what it was expected to take."""
         self.query = replace(self.query, plan=begun.plan, cost_ms=begun.cost_ms or None)
 
     def done(self, done: Done) -> None:
         """Note that all of it was said."""
-        self._end(State.DONE, ms=done.seconds * 1000, rows=done.rows)
+        self.end(State.DONE, ms=done.seconds * 1000, rows=done.rows)
 
     def failed(self, error: BaseException) -> None:
         """Note why it was not answered, or not to its end."""
         is_ours = isinstance(error, Exception) and not isinstance(error, QueryCancelled)
         code = type(error).__name__
-        self._end(State.FAILED if is_ours else State.CANCELLED, code=code)
+        self.end(State.FAILED if is_ours else State.CANCELLED, code=code)
 
-    def _end(self, state: State, **more: Any) -> None:
+    def end(self, state: State, **more: Any) -> None:
+        """Note how it has ended, unless it has before."""
         if self.query.state is State.RUNNING:
             self.query = replace(self.query, state=state, **more)
             self._over(self.query)

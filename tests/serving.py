@@ -14,6 +14,17 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+from api import calls as of_calls
+from api import (
+    continuous_routes,
+    dead_letters,
+    declared,
+    lookups,
+    migrations,
+    status,
+    subscriptions,
+)
+from api import streams as of_streams
 from api.app import create
 from api.calls import Calls
 from api.continuous import Continuous
@@ -121,18 +132,20 @@ def serving(
     made = calls or calls_on(cores[0])
     kept = TemporaryDirectory()
     queries = Queries(island.setting, limits, pages or Path(kept.name) / "pages", SystemClock())
-    app = create(
-        queries,
-        made,
-        Figures(cores, living),
-        before or front(),
-        streams,
-        moved,
-        subscribed,
-        resources,
-        None,
-        continuous,
-    )
+    figures = Figures(cores, living)
+    parts = [of_calls.router(made)]
+    if streams:
+        parts.append(of_streams.router(streams))
+    if moved:
+        parts.append(migrations.router(moved))
+        parts.append(status.router(status.Status(figures, moved, queries)))
+    if subscribed:
+        parts.append(subscriptions.router(subscribed))
+    if resources:
+        parts += [of.router(resources) for of in (declared, lookups, dead_letters)]
+    if continuous:
+        parts.append(continuous_routes.router(continuous))
+    app = create(queries, figures, before or front(), parts)
     try:
         with served(app) as client:
             yield client

@@ -72,7 +72,7 @@ def tracing(url: str, *cores: Path, flow: Dataflow, more: tuple[Warehouse, ...] 
     ) -> Any:
         dataflow, _, name = table.rpartition(".")
         asked = Asked(key, where, warehouse, tuples)
-        return json.loads(tracer.trace(dataflow or "-", name, asked))
+        return tracer.trace(dataflow or "-", name, asked).model_dump(mode="json")
 
     return ask
 

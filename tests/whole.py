@@ -8,6 +8,18 @@ from fastapi import FastAPI
 from serving import calls_on, front, no_engine
 from shop import island_over
 
+from api import calls as of_calls
+from api import (
+    continuous_routes,
+    dead_letters,
+    declared,
+    lookups,
+    migrations,
+    status,
+    streams,
+    trace,
+)
+from api import subscriptions as of_subscriptions
 from api.app import create
 from api.continuous import Continuous
 from api.front import Front
@@ -18,9 +30,7 @@ from api.past import Finder
 from api.queries import Queries
 from api.registered import Registered
 from api.resources import Resources
-from api.streams import Streams
 from api.subscriptions import Subscriptions
-from api.trace import Tracer
 from etl_procs.dataflow import Dataflow
 from etl_procs.publisher import Publisher
 from etl_procs.reader import Reader
@@ -62,18 +72,19 @@ def whole(
     continuous = Continuous(setting, Api(), registered, keyring, calls)
     continuous.is_ending = lambda: True
     try:
-        yield create(
-            queries,
-            calls,
-            Figures([path], no_engine),
-            before or front(),
-            Streams(known, posting),
-            Moved(jobs, registry, Places(places, known, [path], dict)),
-            subscriptions,
-            Resources(known, places, [path], no_engine),
-            Tracer(Finder(queries.setting, known, 10_000), no_broker),
-            continuous,
+        figures, resources = Figures([path], no_engine), Resources(known, places, [path], no_engine)
+        moved = Moved(jobs, registry, Places(places, known, [path], dict))
+        parts = (
+            of_calls.router(calls),
+            streams.router(streams.Streams(known, posting)),
+            migrations.router(moved),
+            status.router(status.Status(figures, moved, queries)),
+            of_subscriptions.router(subscriptions),
+            *(of.router(resources) for of in (declared, lookups, dead_letters)),
+            trace.router(trace.Tracer(Finder(queries.setting, known, 10_000), no_broker)),
+            continuous_routes.router(continuous),
         )
+        yield create(queries, figures, before or front(), parts)
     finally:
         queries.close()
         jobs.close()

@@ -37,25 +37,32 @@ def run_api(context: Context) -> int:
     # Here, because every other command would pay for importing FastAPI and sqlglot.
     import uvicorn
 
-    from api import costs
+    from api import (
+        calls,
+        continuous,
+        continuous_routes,
+        costs,
+        dead_letters,
+        declared,
+        lookups,
+        status,
+        streams,
+        subscriptions,
+        trace,
+    )
+    from api import migrations as moving
     from api.app import create
-    from api.calls import Calls
     from api.catalogue import Catalogue
-    from api.continuous import Continuous
     from api.front import front
     from api.guard import HEADERS_BYTES_READ
     from api.island import Setting
     from api.keyring import Keyring
     from api.metrics import Figures
-    from api.migrations import Moved
     from api.past import Finder
     from api.queries import Queries
     from api.registered import Registered
     from api.resources import Resources
     from api.shims.files import folders
-    from api.streams import Streams
-    from api.subscriptions import Subscriptions
-    from api.trace import Tracer
     from etl_procs import loader
     from etl_procs.callers import Callers
     from etl_procs.core import core_path
@@ -75,7 +82,7 @@ def run_api(context: Context) -> int:
     cores = [core_path(config.home, partition) for partition in partitions]
     crash = CrashPoints(config.testing.crash_at)
     reached = asking.connects(config, dataflows.values())
-    calls = Calls(dataflows, Callers(config.home, dataflows, config.core, crash, reached))
+    called = calls.Calls(dataflows, Callers(config.home, dataflows, config.core, crash, reached))
     living = partial(figures.living, config.home, len(cores))
     pushers = partial(figures.pushing, config.home)
     places = warehouses(config)
@@ -89,26 +96,28 @@ def run_api(context: Context) -> int:
     posting = Posting(broker)
     registry = Registry(home.migrations, clock)
     jobs = Jobs(registry, Place(config, dataflows, places, cores, clock, crash))
-    moved = Moved(jobs, registry, Places(places, dataflows, cores, pushers))
-    subscriptions = Subscriptions(dataflows, cores, Publisher(cores, config.core, crash))
+    moved = moving.Moved(jobs, registry, Places(places, dataflows, cores, pushers))
+    subscribed = subscriptions.Subscriptions(dataflows, cores, Publisher(cores, config.core, crash))
     registered = Registered(home.continuous, clock, crash)
     keyring = Keyring(home.keyring, clock)
-    continuous = Continuous(setting, config.api, registered, keyring, calls)
+    standing = continuous.Continuous(setting, config.api, registered, keyring, called)
+    measured = Figures(cores, living, pushers)
+    resources = Resources(dataflows, places, cores, living, config.core, crash)
+    tracer = trace.Tracer(Finder(setting, dataflows, config.api.query_timeout_ms), broker)
+    parts = (
+        calls.router(called),
+        streams.router(streams.Streams(dataflows, posting)),
+        moving.router(moved),
+        status.router(status.Status(measured, moved, queries)),
+        subscriptions.router(subscribed),
+        *(of.router(resources) for of in (declared, lookups, dead_letters)),
+        trace.router(tracer),
+        continuous_routes.router(standing),
+    )
     listener = _listen(config)
     server = uvicorn.Server(
         uvicorn.Config(
-            create(
-                queries,
-                calls,
-                Figures(cores, living, pushers),
-                front(config.api, key, home.keyring, clock),
-                Streams(dataflows, posting),
-                moved,
-                subscriptions,
-                Resources(dataflows, places, cores, living, config.core, crash),
-                Tracer(Finder(setting, dataflows, config.api.query_timeout_ms), broker),
-                continuous,
-            ),
+            create(queries, measured, front(config.api, key, home.keyring, clock), parts),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -116,7 +125,7 @@ def run_api(context: Context) -> int:
             timeout_graceful_shutdown=SHUTDOWN_S_MAX,
         )
     )
-    subscriptions.is_ending = continuous.is_ending = lambda: server.should_exit
+    subscribed.is_ending = standing.is_ending = lambda: server.should_exit
     # uvicorn raises the signal again when it has shut down: being told to stop is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.OK))
     jobs.resume()
