@@ -11,6 +11,7 @@ from typing import LiteralString
 
 import psycopg
 from psycopg import IsolationLevel
+from pydantic import BaseModel, Field
 
 from api.errors import LimitExceeded, NoSuchRow, NotReady
 from api.island import Setting
@@ -28,18 +29,25 @@ from migrations.warehouse import Connection, Warehouse, named
 
 ROWS_MAX = 20
 """So many rows are told of a table without a key."""
+TUPLES_MAX = 100
+"""So many tuples are read back for one request, or one for each row."""
 
 TIMEOUT: LiteralString = "SELECT set_config('statement_timeout', %(timeout_ms)s, false)"
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(BaseModel):
     """What is to be traced."""
 
-    key: Sequence[str]
-    where: Sequence[str]
-    warehouse: str
-    tuples: bool
+    key: list[str] = Field([], description="The values of the table's key, in its order.")
+    where: list[str] = Field([], description="Of a table without a key: COLUMN=VALUE.")
+    warehouse: str = Field(
+        "", description="Where it is looked for; empty: the first that has the table."
+    )
+    tuples: bool = Field(
+        False,
+        description=f"Read the tuples back, {TUPLES_MAX} of them. It takes the scope `subscribe` "
+        "as well: sources may have sent more than tables show.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from etl_procs import graph
 from etl_procs.dataflow import Dataflow
-from etl_procs.model import Foreign, Outlet, Stream, Window
+from etl_procs.model import Outlet, Procedure, Stream, Table, Window
 from migrations.warehouse import Warehouse
 
 
@@ -63,92 +63,64 @@ class Picture:
     edges: tuple[Edge, ...]
 
 
+Thing = Stream | Procedure | Window | Table | Outlet | Warehouse
+
+
 def draw(flow: Dataflow, warehouses: Iterable[Warehouse]) -> Picture:
     """Draw a dataflow, and the warehouses that it feeds."""
-    units = graph.units(flow)
-    unit_of = {p.name: unit for unit in units for p in unit.procedures}
+    units = {p.name: unit for unit in graph.units(flow) for p in unit.procedures}
+    shared = dict(_shared(flow))
+    fed = {place: place.outlets(flow) for place in warehouses}
     edges: dict[Edge, None] = {}
     givers: dict[str, str] = {}
     for procedure in flow.procedures.values():
-        me = _id(Kind.PROCEDURE, procedure.name)
-        for stream in procedure.takes:
-            edges[Edge(_of(stream), me)] = None
+        edges |= dict.fromkeys(_edge(stream, procedure) for stream in procedure.takes)
         for given in graph.reached_by(procedure, flow.triggers):
-            edges[Edge(me, _of(given))] = None
-            givers[given.name] = unit_of[procedure.name].name
-    for edge in _tables(flow):
-        edges[edge] = None
-    takers = {place.name: place.outlets(flow) for place in warehouses}
-    for name, outlets in takers.items():
-        for outlet in outlets:
-            edges[Edge(_of(outlet), _id(Kind.WAREHOUSE, name))] = None
+            edges[_edge(procedure, given)] = None
+            givers[given.name] = units[procedure.name].name
+    edges |= {edge: None for of in shared.values() for edge in of}
+    edges |= {_edge(outlet, place): None for place, outlets in fed.items() for outlet in outlets}
     nodes = [
+        *(_node(stream, givers.get(stream.name, "")) for stream in flow.streams.values()),
         *(
-            Node(_of(stream), _kind(stream), stream.name, givers.get(stream.name, ""))
-            for stream in flow.streams.values()
+            _node(flow.procedures[name], unit.name, nested=len(unit.procedures) > 1)
+            for name, unit in units.items()
         ),
-        *(
-            Node(
-                _id(Kind.PROCEDURE, p.name),
-                Kind.PROCEDURE,
-                p.name,
-                unit.name,
-                len(unit.procedures) > 1,
-            )
-            for unit in units
-            for p in unit.procedures
-        ),
-        *(Node(_of(window), Kind.WINDOW, window.name) for window in flow.windows.values()),
-        *(
-            Node(id, Kind.TABLE, id.partition(":")[2])
-            for id in dict.fromkeys(_table_of(edge) for edge in _tables(flow))
-        ),
-        *(Node(_of(outlet), Kind.OUTLET, outlet.name) for outlet in flow.outlets.values()),
-        *(
-            Node(_id(Kind.WAREHOUSE, name), Kind.WAREHOUSE, name)
-            for name, outlets in takers.items()
-            if outlets
-        ),
+        *map(_node, flow.windows.values()),
+        *(_node(flow.tables[name]) for name in shared),
+        *map(_node, flow.outlets.values()),
+        *(_node(place) for place, outlets in fed.items() if outlets),
     ]
     return Picture(tuple(nodes), tuple(edges))
 
 
-def _tables(flow: Dataflow) -> Iterator[Edge]:
+def _shared(flow: Dataflow) -> Iterator[tuple[str, list[Edge]]]:
     """Draw who reads and writes the tables that several procedures use."""
-    found: dict[str, dict[Edge, None]] = {}
+    found: dict[str, dict[Edge, Procedure]] = {}
     for procedure in flow.procedures.values():
-        me = _id(Kind.PROCEDURE, procedure.name)
-        looked = [one.table for one in procedure.looks if not isinstance(one.table, Foreign)]
+        looked = [one.table for one in procedure.looks if isinstance(one.table, Table)]
         for table in (*procedure.reads, *looked):
-            found.setdefault(table.name, {})[Edge(_table(table.name), me, Way.READS)] = None
+            found.setdefault(table.name, {})[_edge(table, procedure, Way.READS)] = procedure
         for table in procedure.writes:
-            found.setdefault(table.name, {})[Edge(me, _table(table.name), Way.WRITES)] = None
-    for edges in found.values():
-        if len({edge.giver if edge.way is Way.WRITES else edge.taker for edge in edges}) > 1:
-            yield from edges
+            found.setdefault(table.name, {})[_edge(procedure, table, Way.WRITES)] = procedure
+    for name, edges in found.items():
+        if len({procedure.name for procedure in edges.values()}) > 1:
+            yield name, list(edges)
 
 
-def _table(name: str) -> str:
-    return _id(Kind.TABLE, name)
+def _node(thing: Thing, unit: str = "", *, nested: bool = False) -> Node:
+    return Node(_id(thing), _kind(thing), thing.name, unit, nested)
 
 
-def _table_of(edge: Edge) -> str:
-    return edge.giver if edge.way is Way.READS else edge.taker
+def _edge(giver: Thing, taker: Thing, way: Way = Way.FLOWS) -> Edge:
+    return Edge(_id(giver), _id(taker), way)
 
 
-def _of(thing: Stream | Window | Outlet) -> str:
-    return _id(_kind(thing), thing.name)
+def _id(thing: Thing) -> str:
+    return f"{_kind(thing).value}:{thing.name}"
 
 
-def _kind(thing: Stream | Window | Outlet) -> Kind:
-    match thing:
-        case Window():
-            return Kind.WINDOW
-        case Outlet():
-            return Kind.OUTLET
-        case _:
-            return Kind.BORDER if thing.batches is not None else Kind.STREAM
-
-
-def _id(kind: Kind, name: str) -> str:
-    return f"{kind.value}:{name}"
+def _kind(thing: Thing) -> Kind:
+    if isinstance(thing, Stream):
+        return Kind.BORDER if thing.batches is not None else Kind.STREAM
+    return Kind[type(thing).__name__.upper()]

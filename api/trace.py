@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from api.grant import Scope
 from api.guard import Needed, guarded
 from api.line import Line
-from api.past import Asked, Finder, Past
+from api.past import TUPLES_MAX, Asked, Finder, Past
 from api.values import to_json
 from etl_procs.batch import index_of, offset_of
 from etl_procs.dataflow import Dataflow
@@ -27,12 +27,9 @@ from ingest import recall
 from migrations import rows
 
 AT_ONCE, WAITING_MAX = 2, 16
-TUPLES_MAX = 100
-"""So many tuples are read back for one request, or one for each row."""
 ANY = "-"
 """Stands for the dataflow, where only one has a table of that name."""
 
-NONE: list[str] = []
 SENT = Needed((Scope.SUBSCRIBE,), keeps_to_tables=False)
 
 
@@ -181,31 +178,15 @@ def router(tracer: Tracer) -> APIRouter:
             Path(description=f"The dataflow; {ANY}: the only one with such a table."),
         ],
         table: str,
-        key: Annotated[
-            list[str], Query(description="The values of the table's key, in its order.")
-        ] = NONE,
-        where: Annotated[
-            list[str], Query(description="Of a table without a key: COLUMN=VALUE.")
-        ] = NONE,
-        warehouse: Annotated[
-            str, Query(description="Where it is looked for; empty: the first that has the table.")
-        ] = "",
-        tuples: Annotated[
-            bool,
-            Query(
-                description=f"Read the tuples back, {TUPLES_MAX} of them. It takes the scope "
-                "`subscribe` as well: sources may have sent more than tables show."
-            ),
-        ] = False,
+        asked: Annotated[Asked, Query()],
     ) -> TraceOut:
         """Tell where a row is, and where it came from.
 
         Which batch of which procedures brought it there last, when that was committed, and where in
         Kafka the tuples of that batch are.
         """
-        if tuples:
+        if asked.tuples:
             await SENT(request)
-        asked = Asked(key, where, warehouse, tuples)
         return await line.run(partial(tracer.trace, dataflow, table, asked))
 
     return made

@@ -17,7 +17,7 @@ from flows import HeldClock
 from serving import KEY, Reply, assert_problem, front, serving
 from shop import island_over
 
-from api import jwks
+from api import issuer as tokens
 from api.errors import IssuerAway, TokenRefused
 from api.grant import Grant, Scope
 from api.guard import Entrance
@@ -54,7 +54,7 @@ class Idp:
         self.gate.wait(20)
         if path in self.answers:
             return self.answers[path]
-        if path == jwks.DISCOVERY:
+        if path == tokens.DISCOVERY:
             about = {"issuer": self.url, "jwks_uri": f"{self.url}/keys?v=1"}
             return 200, json.dumps(about).encode()
         assert path == "/keys?v=1", path
@@ -242,13 +242,13 @@ def test_a_new_key_is_known_as_soon_as_it_signs_and_a_withdrawn_one_within_minut
 ) -> None:
     ask(issuer, token(idp))
     idp.keys = [public(OTHER_RSA, "new")]
-    clock.advance(jwks.RETRY_S)
+    clock.advance(tokens.RETRY_S)
     assert ask(issuer, token(idp, OTHER_RSA, kid="new"))
     assert idp.times == 2
     with pytest.raises(TokenRefused):
         ask(issuer, token(idp))
     idp.keys = []
-    clock.advance(jwks.FRESH_S + 1)
+    clock.advance(tokens.FRESH_S + 1)
     with pytest.raises(TokenRefused):
         ask(issuer, token(idp, OTHER_RSA, kid="new"))
 
@@ -259,7 +259,7 @@ def test_whoever_names_unknown_keys_does_not_have_the_issuer_asked_each_time(
     for n in range(50):
         with pytest.raises(TokenRefused):
             ask(issuer, token(idp, kid=f"unknown {n}"))
-        clock.advance(jwks.RETRY_S / 25)
+        clock.advance(tokens.RETRY_S / 25)
     assert 2 <= idp.times <= 3
     assert ask(issuer, token(idp))
 
@@ -276,7 +276,7 @@ def test_an_issuer_that_is_away_is_not_the_bearers_fault(
     idp.answers.clear()
     with pytest.raises(IssuerAway):  # it is not asked again so soon
         ask(issuer, token(idp))
-    clock.advance(jwks.RETRY_S)
+    clock.advance(tokens.RETRY_S)
     assert ask(issuer, token(idp))
 
 
@@ -285,7 +285,7 @@ def test_keys_that_are_known_are_good_for_a_while_after_the_issuer_went_away(
 ) -> None:
     ask(issuer, token(idp))
     idp.answers["/keys?v=1"] = (503, b"")
-    clock.advance(jwks.OLD_S)
+    clock.advance(tokens.OLD_S)
     assert ask(issuer, token(idp))
     with pytest.raises(IssuerAway):
         ask(issuer, token(idp, kid="unknown"))
@@ -299,7 +299,7 @@ def test_nobody_waits_for_a_slow_issuer_whose_key_is_known(
 ) -> None:
     async def asked() -> None:
         await issuer.grant(token(idp))
-        clock.advance(jwks.FRESH_S + 1)
+        clock.advance(tokens.FRESH_S + 1)
         idp.gate.clear()
         waits = asyncio.create_task(issuer.grant(token(idp)))
         before = len(idp.asked)
@@ -316,14 +316,14 @@ def test_nobody_waits_for_a_slow_issuer_whose_key_is_known(
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        (jwks.DISCOVERY, b"{}"),
-        (jwks.DISCOVERY, b'{"issuer": "http://127.0.0.1:1", "jwks_uri": "http://127.0.0.1:1"}'),
-        (jwks.DISCOVERY, b"[]"),
-        (jwks.DISCOVERY, b"<html>"),
-        (jwks.DISCOVERY, b"\xff"),
-        (jwks.DISCOVERY, b"[" * 100_000),
+        (tokens.DISCOVERY, b"{}"),
+        (tokens.DISCOVERY, b'{"issuer": "http://127.0.0.1:1", "jwks_uri": "http://127.0.0.1:1"}'),
+        (tokens.DISCOVERY, b"[]"),
+        (tokens.DISCOVERY, b"<html>"),
+        (tokens.DISCOVERY, b"\xff"),
+        (tokens.DISCOVERY, b"[" * 100_000),
         ("/keys?v=1", b'{"keys": {}}'),
-        ("/keys?v=1", b" " * (jwks.DOCUMENT_BYTES_MAX + 1)),
+        ("/keys?v=1", b" " * (tokens.DOCUMENT_BYTES_MAX + 1)),
     ],
 )
 def test_what_is_no_issuers_document_is_as_if_it_were_away(
@@ -340,7 +340,7 @@ def test_what_is_no_issuers_document_is_as_if_it_were_away(
 def test_keys_are_not_fetched_where_somebody_on_the_way_could_change_them(
     idp: Idp, issuer: Issuer, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    idp.answers[jwks.DISCOVERY] = (
+    idp.answers[tokens.DISCOVERY] = (
         200,
         json.dumps({"issuer": idp.url, "jwks_uri": address}).encode(),
     )
@@ -356,10 +356,10 @@ def test_an_address_of_its_keys_needs_no_discovery(idp: Idp, clock: HeldClock) -
 
 
 def test_no_more_keys_are_taken_than_a_limit(idp: Idp, issuer: Issuer) -> None:
-    idp.keys = [public(EC, f"e{n}") for n in range(jwks.KEYS_MAX + 1)]
-    assert ask(issuer, token(idp, EC, "ES256", f"e{jwks.KEYS_MAX - 1}"))
+    idp.keys = [public(EC, f"e{n}") for n in range(tokens.KEYS_MAX + 1)]
+    assert ask(issuer, token(idp, EC, "ES256", f"e{tokens.KEYS_MAX - 1}"))
     with pytest.raises(TokenRefused):
-        ask(issuer, token(idp, EC, "ES256", f"e{jwks.KEYS_MAX}"))
+        ask(issuer, token(idp, EC, "ES256", f"e{tokens.KEYS_MAX}"))
 
 
 def test_a_configuration_that_would_take_others_tokens_is_refused(clock: HeldClock) -> None:
@@ -401,7 +401,7 @@ def test_a_bearer_is_answered_by_its_scopes_its_token_and_whether_the_issuer_is_
         challenge = f'Bearer error="invalid_token", error_description="{told}"'
         assert refused.headers["www-authenticate"] == challenge
         idp.answers["/keys?v=1"] = (503, b"")
-        clock.advance(jwks.RETRY_S)
+        clock.advance(tokens.RETRY_S)
         away = ask_with(token(idp, kid="unknown"))
         assert_problem(away, 503, "IssuerAway")
         assert away.headers["retry-after"] == "1"

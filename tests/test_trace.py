@@ -71,7 +71,7 @@ def tracing(url: str, *cores: Path, flow: Dataflow, more: tuple[Warehouse, ...] 
         tuples: bool = False,
     ) -> Any:
         dataflow, _, name = table.rpartition(".")
-        asked = Asked(key, where, warehouse, tuples)
+        asked = Asked(key=[*key], where=[*where], warehouse=warehouse, tuples=tuples)
         return tracer.trace(dataflow or "-", name, asked).model_dump(mode="json")
 
     return ask

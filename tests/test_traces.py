@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from serving import front, serving
 from shop import island_over
 
-from api import traces
+from api import front as before
 from api.island import Island
 from etl_procs.reader import Reader
 from headrace.errors import ConfigError
@@ -85,7 +85,7 @@ def attributes(span: Span) -> dict[str, object]:
 def test_each_request_is_one_span_with_route_status_and_id_within_the_callers_trace(
     island: Island, collector: Collector
 ) -> None:
-    provider = traces.provider(f"{collector.url}/")
+    provider = before.provider(f"{collector.url}/")
     assert provider is not None
     with serving(island, before=replace(front(), spans=provider)) as client:
         path = "/v1/migrations/x"
@@ -95,7 +95,7 @@ def test_each_request_is_one_span_with_route_status_and_id_within_the_callers_tr
         client.send("GET", "/livez", key=None)
         provider.shutdown()
     assert collector.paths == {"/v1/traces"}
-    assert collector.service == traces.SERVICE
+    assert collector.service == before.SERVICE
     calls, query, refused = collector.spans
     assert (calls.trace_id.hex(), calls.parent_span_id.hex()) == (TRACE, PARENT)
     told = attributes(calls)
@@ -112,7 +112,7 @@ def test_an_answer_does_not_wait_for_a_collector_that_is_away(
     island: Island, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
-    provider = traces.provider("http://127.0.0.1:1")
+    provider = before.provider("http://127.0.0.1:1")
     assert provider is not None
     with serving(island, before=replace(front(), spans=provider)) as client:
         assert client.send("GET", "/v1/calls").status == 200
@@ -124,7 +124,7 @@ def test_nothing_is_traced_where_no_collector_is_configured_whatever_the_environ
 ) -> None:
     monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-    assert traces.provider("") is None
+    assert before.provider("") is None
     with serving(island) as client:
         assert client.send("GET", "/v1/calls").status == 200
     assert not collector.paths
@@ -135,4 +135,4 @@ def test_a_collector_without_the_packages_for_it_is_a_mistake_that_says_so(
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ConfigError, match=r"pip install 'headrace\[otel\]'"):
-        traces.provider("http://127.0.0.1:4318")
+        before.provider("http://127.0.0.1:4318")
