@@ -197,10 +197,9 @@ def router(moved: Moved) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=LIST_MAX, description="So many at most.")] = 100,
     ) -> Response:
         """List migrations, the newest first: of a state, a kind, a warehouse, or all."""
-        words = [of.value if of else "" for of in (state, kind)]
 
         def listed() -> dict[str, Any]:
-            found = registry.chosen(state=words[0], kind=words[1], warehouse=warehouse, most=limit)
+            found = registry.chosen(state=state, kind=kind, warehouse=warehouse, most=limit)
             return {"migrations": [document(each) for each in found]}
 
         return await line.answer(listed)

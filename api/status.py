@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -223,15 +224,11 @@ class Status:
 
     def _migrations(self) -> list[dict[str, Any]]:
         """Give those that are at work, and the last ones, each once."""
-        at_work = [
-            each
-            for state in (State.RUNNING, State.WAITING)
-            for each in self._registry.chosen(
-                state=state.value, kind="", warehouse="", most=MIGRATIONS
-            )
+        chosen = [
+            self._registry.chosen(state=state, most=MIGRATIONS)
+            for state in (State.RUNNING, State.WAITING, None)
         ]
-        last = self._registry.chosen(state="", kind="", warehouse="", most=MIGRATIONS)
-        found = {each.id: migrations.document(each) for each in (*at_work, *last)}
+        found = {each.id: migrations.document(each) for each in chain(*chosen)}
         return list(found.values())
 
 

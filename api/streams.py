@@ -196,38 +196,29 @@ def _elements(body: bytes) -> list[bytes]:
     Nothing is written anew: what a number's digits are, or a key twice, is for the stream to say.
     """
     decoder = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant)
+    pieces: list[bytes] = []
     try:
         text = body.decode()
-        begin = _skip(text, 0)
-        if text[begin : begin + 1] != "[":
-            return [text[begin : _object(decoder, text, begin, at_end=True)].encode()]
-        pieces: list[bytes] = []
-        at = _skip(text, begin + 1)
-        while pieces or text[at] != "]":
-            end = _object(decoder, text, at)
+        at = _skip(text, 0)
+        is_array = text.startswith("[", at)
+        at = _skip(text, at + is_array)
+        is_over = is_array and text.startswith("]", at)
+        while not is_over:
+            if not text.startswith("{", at):
+                raise ValueError(f"there is no object at character {at}")
+            _, end = decoder.raw_decode(text, at)
             pieces.append(text[at:end].encode())
             at = _skip(text, end)
-            if text[at] == "]":
-                break
-            if text[at] != ",":
-                raise ValueError(f"a comma is missing at character {at}")
-            at = _skip(text, at + 1)
-        if _skip(text, at + 1) != len(text):
-            raise ValueError(f"something follows the array at character {at + 1}")
-    except IndexError:
-        _refuse("the body is no JSON object, and no array of them: it ends too early")
+            is_over = not (is_array and text.startswith(",", at))
+            at = at if is_over else _skip(text, at + 1)
+        if is_array and not text.startswith("]", at):
+            raise ValueError(f"a comma, or the array's end, is missing at character {at}")
+        at = _skip(text, at + is_array)
+        if at != len(text):
+            raise ValueError(f"something follows at character {at}")
     except (ValueError, RecursionError) as error:
         _refuse(f"the body is no JSON object, and no array of them: {error}")
     return pieces
-
-
-def _object(decoder: json.JSONDecoder, text: str, at: int, *, at_end: bool = False) -> int:
-    if text[at] != "{":
-        raise ValueError(f"there is no object at character {at}")
-    _, end = decoder.raw_decode(text, at)
-    if at_end and _skip(text, end) != len(text):
-        raise ValueError(f"something follows the object at character {end}")
-    return end
 
 
 def _skip(text: str, at: int) -> int:

@@ -228,9 +228,21 @@ class Registry:
             )
         return _migration(row)
 
-    def chosen(self, *, state: str, kind: str, warehouse: str, most: int) -> list[Migration]:
-        """Give the newest of a state, a kind, a warehouse; empty: of any."""
-        of = {"state": state, "kind": kind, "warehouse": warehouse, "most": most}
+    def chosen(
+        self,
+        *,
+        state: State | None = None,
+        kind: Kind | None = None,
+        warehouse: str = "",
+        most: int,
+    ) -> list[Migration]:
+        """Give the newest of a state, a kind, a warehouse; without them, of any."""
+        of = {
+            "state": state.value if state else "",
+            "kind": kind.value if kind else "",
+            "warehouse": warehouse,
+            "most": most,
+        }
         with self._reading() as connection:
             return [_migration(row) for row in connection.execute(CHOSEN, of)]
 

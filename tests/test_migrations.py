@@ -365,7 +365,7 @@ def test_the_registry_tells_those_of_a_warehouse_and_keeps_the_newest_that_have_
             registry.end(id_, Outcome(State.SUCCEEDED))
 
     def known(place: str) -> list[str]:
-        return [m.id for m in registry.chosen(state="", kind="", warehouse=place, most=9)]
+        return [m.id for m in registry.chosen(warehouse=place, most=9)]
 
     assert known("") == ["d", "c", "a"]
     assert known("here") == ["c", "a"]
