@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from api import problem, webhook
-from api.calls import Calls
 from api.errors import ScopeMissing, Unauthorized
 from api.grant import Grant, Scope
 from api.registered import Definition, Query, Registered, Result
 from api.standing import Standing, bug_of
 from api.values import dump
+from etl_procs.callers import Callers
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError, Refused
 
@@ -41,13 +41,13 @@ class Bringing:
     def __init__(
         self,
         registered: Registered,
-        calls: Calls,
+        callers: Callers,
         grant: Callable[[Query], Grant],
         *,
         private: bool,
     ) -> None:
         self._registered = registered
-        self._calls = calls
+        self._callers = callers
         self._grant = grant
         self._private = private
         self._calling = CapacityLimiter(1)
@@ -66,7 +66,9 @@ class Bringing:
                     "--scope query --scope subscribe --scope call`.",
                     scope=Scope.CALL.value,
                 )
-            known = [f"{call.dataflow}/{call.name}" for call in self._calls.described().calls]
+            known = [
+                f"{f.name}/{call}" for f in self._callers.dataflows.values() for call in f.calls
+            ]
             if definition.call not in known:
                 raise Refused(
                     f"there is no call {definition.call}",
@@ -140,7 +142,7 @@ class Bringing:
         names = [column["name"] for column in result.columns]
         for number, row in enumerate(result.rows):
             arguments = dict(zip(names, row, strict=True))
-            self._calls.make(dataflow, name, arguments, _key(query, result, number))
+            self._callers.call(dataflow, name, arguments, key=_key(query, result, number))
 
     async def _in_file(self, work: Callable[..., T], *given: Any) -> T:
         return await to_thread.run_sync(work, *given, limiter=self._registered.turns)

@@ -1,7 +1,6 @@
 """Calls: what clients may have the core do, one transaction each."""
 
 import inspect
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header
@@ -14,8 +13,7 @@ from api.guard import guarded
 from api.line import Line
 from api.values import to_json
 from etl_procs.callers import Callers
-from etl_procs.calls import KEY_LENGTH_MAX, Result
-from etl_procs.dataflow import Dataflow
+from etl_procs.calls import KEY_LENGTH_MAX
 from etl_procs.model import Call
 
 # Each waits for the core's one write lock: a second thread would only wait there.
@@ -47,28 +45,7 @@ class ResultOut(BaseModel):
     rows: list[dict[str, Any]]
 
 
-class Calls:
-    """The calls of the loaded dataflows."""
-
-    def __init__(self, dataflows: Mapping[str, Dataflow], callers: Callers) -> None:
-        self._dataflows = dataflows
-        self._callers = callers
-
-    def described(self) -> CallsOut:
-        """List them, with their arguments and results."""
-        flows = self._dataflows.values()
-        return CallsOut(calls=[_described(call) for flow in flows for call in flow.calls.values()])
-
-    def make(self, dataflow: str, name: str, arguments: Mapping[str, Any], key: str) -> Result:
-        """Make one; with a key, at most once."""
-        return self._callers.call(dataflow, name, arguments, key=key)
-
-    def close(self) -> None:
-        """Close the cores' files."""
-        self._callers.close()
-
-
-def router(calls: Calls) -> APIRouter:
+def router(callers: Callers) -> APIRouter:
     """Make the routes."""
     made = APIRouter(prefix="/v1/calls", tags=["calls"])
     line = Line("calls", at_once=AT_ONCE, waiting_max=WAITING_MAX)
@@ -76,7 +53,8 @@ def router(calls: Calls) -> APIRouter:
     @made.get("", **guarded(Scope.LOOK))
     async def list_calls() -> CallsOut:
         """List the calls that the dataflows declare, with their arguments and results."""
-        return calls.described()
+        flows = callers.dataflows.values()
+        return CallsOut(calls=[_out(call) for flow in flows for call in flow.calls.values()])
 
     @made.post(
         "/{dataflow}/{name}",
@@ -109,7 +87,7 @@ def router(calls: Calls) -> APIRouter:
         """
 
         def call() -> dict[str, Any]:
-            rows = calls.make(dataflow, name, arguments or {}, idempotency_key or "")
+            rows = callers.call(dataflow, name, arguments or {}, key=idempotency_key or "")
             return {"rows": [{of: to_json(value) for of, value in row.items()} for row in rows]}
 
         return await line.answer(call)
@@ -117,7 +95,7 @@ def router(calls: Calls) -> APIRouter:
     return made
 
 
-def _described(call: Call) -> CallOut:
+def _out(call: Call) -> CallOut:
     return CallOut.model_validate(
         {
             "dataflow": call.dataflow,

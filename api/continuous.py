@@ -19,7 +19,6 @@ from starlette.exceptions import HTTPException
 
 from api.answering import Answering
 from api.bringing import Bringing
-from api.calls import Calls
 from api.cut import Moment
 from api.errors import Busy, KeyMissing, NotYet, QueryRefused, ScopeMissing
 from api.events import Form
@@ -29,6 +28,7 @@ from api.keyring import Keyring
 from api.registered import Definition, Query, Registered, Result, conflict, position, unknown
 from api.standing import Standing
 from api.values import dump
+from etl_procs.callers import Callers
 from headrace.config import Api
 from headrace.errors import HeadraceError, NotRunning, Refused
 
@@ -50,14 +50,14 @@ class Continuous:
         limits: Api,
         registered: Registered,
         keyring: Keyring,
-        calls: Calls,
+        callers: Callers,
     ) -> None:
         self._most = limits.continuous_max
         self._registered = registered
         self._keyring = keyring
         self._answering = Answering(setting, limits, registered, keyring)
         self._bringing = Bringing(
-            registered, calls, self._answering.grant, private=limits.webhooks_private
+            registered, callers, self._answering.grant, private=limits.webhooks_private
         )
         self._standing = {query.name: Standing(query, query.reached) for query in registered.all()}
         self._changed = Event()

@@ -29,7 +29,7 @@ class Callers:
         warehouses: Connects | None = None,
     ) -> None:
         self._home = home
-        self._dataflows = dataflows
+        self.dataflows = dataflows
         self._settings = settings
         self._crash = crash
         self._warehouses = warehouses
@@ -51,7 +51,7 @@ class Callers:
             self._closing.close()
 
     def _partition(self, dataflow: str, name: str, arguments: Mapping[str, Any]) -> int:
-        flow = self._dataflows.get(dataflow)
+        flow = self.dataflows.get(dataflow)
         call = flow.calls.get(name) if flow else None
         if flow is None or call is None or flow.partitions == 1:
             return 0  # any core refuses what nobody declares
@@ -63,7 +63,7 @@ class Callers:
                 path = core_path(self._home, partition)
                 caller = Caller(
                     path,
-                    self._dataflows,
+                    self.dataflows,
                     self._settings,
                     self._crash,
                     warehouses=self._warehouses,

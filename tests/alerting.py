@@ -8,7 +8,6 @@ from pathlib import Path
 
 from shop import Warehoused
 
-from api.calls import Calls
 from etl_procs import Batch, Dataflow, Transaction, by_punctuation
 from etl_procs.callers import Callers
 from headrace import config
@@ -63,7 +62,7 @@ class Accounts(Warehoused):
         """Give who was warned, and of what, in order."""
         return self.query("SELECT name, cents FROM warned ORDER BY rowid")
 
-    def calls(self) -> Calls:
+    def calls(self) -> Callers:
         """Make the calls of the dataflow."""
         known = {flow.name: flow}
-        return Calls(known, Callers(self.home, known, config.Core(), CrashPoints()))
+        return Callers(self.home, known, config.Core(), CrashPoints())

@@ -10,13 +10,13 @@ from serving import KEY, LIMITS, Client, Reply, calls_on, front, serving
 from shop import Answering
 from waiting import until
 
-from api.calls import Calls
 from api.catalogue import Catalogue
 from api.continuous import Continuous
 from api.guard import Entrance
 from api.island import Setting
 from api.keyring import Keyring
 from api.registered import Registered
+from etl_procs.callers import Callers
 from etl_procs.dataflow import Dataflow
 from headrace import config
 from headrace.clock import SystemClock
@@ -33,7 +33,7 @@ def continuing(
     url: str,
     cores: Sequence[Path],
     flow: Dataflow,
-    calls: Calls | None = None,
+    calls: Callers | None = None,
     limits: config.Api = LIMITS,
 ) -> Iterator[Client]:
     """Serve the API with what is registered in a data folder."""

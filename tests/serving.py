@@ -26,7 +26,6 @@ from api import (
 )
 from api import streams as of_streams
 from api.app import create
-from api.calls import Calls
 from api.continuous import Continuous
 from api.front import Front
 from api.guard import HEADERS_BYTES_READ, Entrance
@@ -108,16 +107,16 @@ def no_engine() -> list[Measured | None]:
     return [None]
 
 
-def calls_on(path: Path, *flows: Dataflow) -> Calls:
+def calls_on(path: Path, *flows: Dataflow) -> Callers:
     """Make the calls of these dataflows on a core in a data folder."""
     known = {flow.name: flow for flow in flows}
-    return Calls(known, Callers(path.parent.parent, known, config.Core(), CrashPoints()))
+    return Callers(path.parent.parent, known, config.Core(), CrashPoints())
 
 
 @contextmanager
 def serving(
     island: Island,
-    calls: Calls | None = None,
+    calls: Callers | None = None,
     living: Callable[[], list[Measured | None]] = no_engine,
     streams: Streams | None = None,
     moved: Moved | None = None,

@@ -15,7 +15,6 @@ from shop import flow, island_over
 from waiting import until
 
 from api import limits
-from api.calls import Calls
 from api.errors import TooManyRequests
 from api.front import front as configured
 from api.grant import Grant, Scope
@@ -24,6 +23,7 @@ from api.island import Island
 from api.keyring import Keyring
 from api.limits import Limits
 from api.streams import Streams
+from etl_procs.callers import Callers
 from etl_procs.calls import Result
 from etl_procs.reader import Reader
 from headrace import config, telemetry
@@ -135,12 +135,12 @@ def test_a_rate_is_told_as_429_before_anything_is_done(island: Island, keyring: 
 def test_too_many_at_once_are_told_as_429(island: Island, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, inside = threading.Event(), threading.Semaphore(0)
 
-    def slow(*_: object) -> Result:
+    def slow(*_: object, **__: object) -> Result:
         inside.release()
         go_on.wait(20)
         return []
 
-    monkeypatch.setattr(Calls, "make", slow)
+    monkeypatch.setattr(Callers, "call", slow)
     with serving(island, before=front(at_once_max=1)) as client:
         first = threading.Thread(target=client.send, args=("POST", CALL))
         first.start()
@@ -212,10 +212,10 @@ def test_a_bug_is_told_by_its_id_and_logged_with_its_traceback(
 ) -> None:
     caplog.set_level(logging.INFO)
 
-    def broken(*_: object) -> Result:
+    def broken(*_: object, **__: object) -> Result:
         raise ZeroDivisionError("insides")
 
-    monkeypatch.setattr(Calls, "make", broken)
+    monkeypatch.setattr(Callers, "call", broken)
     with serving(island) as client:
         reply = client.send("POST", CALL, X_Request_Id="mine")
     assert assert_problem(reply, 500, "Bug")["request_id"] == "mine"
@@ -258,11 +258,11 @@ def test_each_request_has_a_line_with_what_became_of_it_and_never_a_key(
 def test_every_line_of_a_request_tells_its_id_in_whichever_thread(
     island: Island, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def telling(*_: object) -> Result:
+    def telling(*_: object, **__: object) -> Result:
         logging.getLogger("calls").info("asked\nagain")
         return []
 
-    monkeypatch.setattr(Calls, "make", telling)
+    monkeypatch.setattr(Callers, "call", telling)
     telemetry.start_logging("api")
     logging.getLogger("other").info("before")
     with serving(island) as client:

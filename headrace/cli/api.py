@@ -82,7 +82,7 @@ def run_api(context: Context) -> int:
     cores = [core_path(config.home, partition) for partition in partitions]
     crash = CrashPoints(config.testing.crash_at)
     reached = asking.connects(config, dataflows.values())
-    called = calls.Calls(dataflows, Callers(config.home, dataflows, config.core, crash, reached))
+    called = Callers(config.home, dataflows, config.core, crash, reached)
     living = partial(figures.living, config.home, len(cores))
     pushers = partial(figures.pushing, config.home)
     places = warehouses(config)
