@@ -205,20 +205,24 @@ def _elements(body: bytes) -> list[bytes]:
         is_over = is_array and text.startswith("]", at)
         while not is_over:
             if not text.startswith("{", at):
-                raise ValueError(f"there is no object at character {at}")
+                raise _astray("there is no object", text, at)
             _, end = decoder.raw_decode(text, at)
             pieces.append(text[at:end].encode())
             at = _skip(text, end)
             is_over = not (is_array and text.startswith(",", at))
             at = at if is_over else _skip(text, at + 1)
         if is_array and not text.startswith("]", at):
-            raise ValueError(f"a comma, or the array's end, is missing at character {at}")
+            raise _astray("a comma, or the array's end, is missing", text, at)
         at = _skip(text, at + is_array)
         if at != len(text):
-            raise ValueError(f"something follows at character {at}")
+            raise _astray("something follows", text, at)
     except (ValueError, RecursionError) as error:
         _refuse(f"the body is no JSON object, and no array of them: {error}")
     return pieces
+
+
+def _astray(what: str, text: str, at: int) -> ValueError:
+    return ValueError(f"{what} at character {at}" if at < len(text) else "it ends too early")
 
 
 def _skip(text: str, at: int) -> int:
