@@ -9,7 +9,8 @@ of errors stands in `replies`.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
@@ -20,7 +21,7 @@ from uuid import UUID
 
 from headrace import config
 from headrace.answers import Answer
-from headrace.errors import Missing
+from headrace.errors import ConfigError
 from headrace.replies import (
     BadRequest,
     BrokenOff,
@@ -47,6 +48,8 @@ ARROW, LINES, JSON = (
 )
 TIMEOUT_S = 600.0
 """For the next byte: a query may compute for long before its first."""
+ANSWER_S = 90.0
+"""For waiting in line, for tuples to be read back, and for the answer to travel."""
 
 
 def connect(
@@ -57,8 +60,14 @@ def connect(
     """
     if url is None or key is None:
         known = config.load().config
-        url, key = url or _address(known), key or _key(known)
+        url, key = url or f"http://{address_of(known)}", key or key_of(known)
     return Client(url, key, timeout_s)
+
+
+def of(known: config.Config) -> "Client":
+    """Make a client of the API that a configuration means."""
+    timeout_s = known.api.query_timeout_ms / 1000 + ANSWER_S
+    return Client(f"http://{address_of(known)}", key_of(known), timeout_s)
 
 
 class Client:
@@ -72,7 +81,7 @@ class Client:
             raise Unreachable(f"{url} is no address of an API", hint="Say http://host:port.")
         kind = HTTPSConnection if at.scheme == "https" else HTTPConnection
         self._made = partial(kind, at.hostname, at.port, timeout=timeout_s)
-        self._url, self._key = url, key
+        self._at, self._key = at.netloc, key
         self._idle: list[HTTPConnection] = []
 
     def query(
@@ -134,15 +143,26 @@ class Client:
         """
         asked = {"after": after, "limit": limit}
         query = urlencode({name: value for name, value in asked.items() if value is not None})
-        path = f"{_path('tables' if table else 'streams', name)}/batches?{query}"
+        lines = self.lines(f"{_path('tables' if table else 'streams', name)}/batches?{query}")
+        with closing(lines):
+            for line in lines:
+                told = json.loads(line)
+                if "batch" in told:
+                    yield told
+
+    def ask(self, method: str, path: str, asked: object = None) -> Any:
+        """Ask what has no method of its own here; give the document that is the answer."""
+        return self._send(method, path, asked).document()
+
+    def lines(self, path: str) -> Generator[bytes, None, None]:
+        """Give each line of JSON as it comes; raise what goes wrong amid them."""
         reply = self._send("GET", path, accept=LINES)
         try:
             for line in reply.lines():
-                told = json.loads(line) if line.strip() else {}
-                if "error" in told:
-                    raise problem_of(told["error"])
-                if "batch" in told:
-                    yield told
+                if line.startswith(b'{"error":'):
+                    raise problem_of(json.loads(line)["error"])
+                if line:
+                    yield line
         finally:
             reply.close()
 
@@ -184,7 +204,7 @@ class Client:
                 connection.close()
                 if not is_used or isinstance(error, TimeoutError):
                     raise Unreachable(
-                        f"the API at {self._url} does not answer: {error or type(error).__name__}",
+                        f"the API at {self._at} does not answer: {error or type(error).__name__}",
                         hint="Run `headrace up`; `headrace status` shows which part is missing.",
                     ) from error
         reply = Reply(connection, response, self._idle)
@@ -226,27 +246,30 @@ def _path(kind: str, name: str) -> str:
     return f"/v1/{kind}/{quote(dataflow, safe='')}/{quote(of, safe='')}"
 
 
-def _address(known: config.Config) -> str:
-    """Find the API as the command line does: in what the supervisor has written."""
+def address_of(known: config.Config) -> str:
+    """Find the API, host:port: as configured, or as the supervisor has written."""
+    if known.api.port:
+        host = known.api.host
+        return f"{'127.0.0.1' if host in ('0.0.0.0', '') else host}:{known.api.port}"  # noqa: S104
     try:
         stack = json.loads((known.home / "run" / "stack.json").read_text(encoding="utf-8"))
-        return f"http://{stack['parts']['api']['address']}"
+        return str(stack["parts"]["api"]["address"])
     except (FileNotFoundError, ValueError, LookupError, TypeError):
-        if known.api.port:
-            return f"http://{known.api.host}:{known.api.port}"
-    raise Unreachable(
-        f"no API is known: no stack runs in {known.home}, and api.port is not set",
-        hint="Run `headrace up`, or name the API: connect('http://host:port', key).",
-    )
+        raise Unreachable(
+            f"no API is known: no stack runs in {known.home}, and api.port is not set",
+            hint="Run `headrace up`, or name the API: --set api.port=... (in Python: "
+            "connect('http://host:port', key)).",
+        ) from None
 
 
-def _key(known: config.Config) -> str:
+def key_of(known: config.Config) -> str:
+    """Give the key of the API: the configured one, or the one that `up` has made."""
     path = known.home / "secrets" / "api.key"
     if known.api.key:
         return known.api.key
     if path.is_file():
         return path.read_text(encoding="ascii").strip()
-    raise Missing(
+    raise ConfigError(
         f"there is no key for the API: api.key is not set, and {path} is not there",
-        hint="Give it to connect(), or set HEADRACE_API_KEY.",
+        hint="Set HEADRACE_API_KEY (in Python: give it to connect()); `headrace up` makes one.",
     )

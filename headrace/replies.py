@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 
-from headrace.errors import HeadraceError, NotRunning
+from headrace.errors import HeadraceError, NotRunning, Refused
 
 
 class ClientError(HeadraceError):
@@ -28,7 +28,7 @@ class Unreachable(ClientError, NotRunning):
     """Nobody answers there."""
 
 
-class BrokenOff(ClientError):
+class BrokenOff(ClientError, NotRunning):
     """An answer has ended before it was whole."""
 
 
@@ -50,19 +50,19 @@ class Problem(ClientError):
         return type(self), (self.document,)
 
 
-class BadRequest(Problem):
+class BadRequest(Problem, Refused):
     """What is asked is not what is answered."""
 
 
-class Denied(Problem):
+class Denied(Problem, Refused):
     """The key is not good, or not for this."""
 
 
-class Conflict(Problem):
+class Conflict(Problem, Refused):
     """What is there does not allow it, or no longer does."""
 
 
-class Unavailable(Problem):
+class Unavailable(Problem, NotRunning):
     """Too many ask, or a part is away: ask again."""
 
 
@@ -111,7 +111,8 @@ class Reply:
             self.close()
             status = self.response.status
             what = f"what listens there answers {status}, and not as Headrace's API does"
-            return problem_of({"detail": what, "status": status})
+            hint = "Look at api.host and api.port: another program may have that port."
+            return problem_of({"detail": what, "status": status, "hint": hint})
 
     def lines(self) -> Iterator[bytes]:
         """Give the lines that are whole. (To readline(), one that breaks off has ended.)"""

@@ -30,7 +30,7 @@ from headrace.client import (
     Unreachable,
     connect,
 )
-from headrace.errors import HeadraceError, Missing
+from headrace.errors import ConfigError, HeadraceError, Missing
 from headrace.local.home import Home
 from migrations import warehouse
 
@@ -250,7 +250,7 @@ def test_it_finds_the_stack_of_the_data_folder_as_the_command_line_does(
     home.state.parent.mkdir(parents=True)
     parts = {"api": {"address": f"127.0.0.1:{served.port}"}}
     home.state.write_text(json.dumps({"parts": parts}))
-    with pytest.raises(Missing, match="no key"):
+    with pytest.raises(ConfigError, match="no key"):
         connect()
     home.api_key.parent.mkdir()
     home.api_key.write_text(f"{KEY}\n")

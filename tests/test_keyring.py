@@ -216,7 +216,10 @@ def home(tmp_path: Path) -> Path:
 
 
 def keys(home: Path, *words: str) -> int:
-    return main(["keys", *words, "--home", str(home)])
+    try:
+        return main(["keys", *words, "--home", str(home)])
+    except SystemExit as ended:  # the parser's refusal
+        return int(str(ended.code))
 
 
 def listed(home: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:

@@ -35,7 +35,10 @@ def made(tmp_path: Path) -> Iterator[Till]:
 
 
 def letters(made: Till, *arguments: str) -> int:
-    return main(["dead-letters", *arguments, "--home", str(made.home)])
+    try:
+        return main(["dead-letters", *arguments, "--home", str(made.home)])
+    except SystemExit as ended:  # the parser's refusal
+        return int(str(ended.code))
 
 
 def waiting_ids(made: Till) -> list[int]:
@@ -272,7 +275,7 @@ def test_what_has_no_meaning_together_is_refused(
     arguments: tuple[str, ...], made: Till, capsys: Printed
 ) -> None:
     assert letters(made, *arguments) == Exit.CONFIG
-    assert capsys.readouterr().err.startswith("headrace: ")
+    assert "headrace" in capsys.readouterr().err
 
 
 def test_without_a_core_there_is_none_to_write_to(tmp_path: Path) -> None:

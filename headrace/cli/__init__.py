@@ -36,7 +36,7 @@ from headrace.cli import (
     warehouse,
     watch,
 )
-from headrace.cli.command import Command, Context
+from headrace.cli.command import Adds, Command, Context
 from headrace.errors import ConfigError, Exit, HeadraceError
 
 HELP_WIDTH = 79
@@ -60,30 +60,16 @@ exit codes:
 """
 
 
+MODULES = (
+    stack, reset, produce, query, subscribe, trace, watch, core_query, call, dead_letters,
+    migrate, warehouse, engine, api, api_keys, calibrate, airflow, settings, jars, tpcdi,
+)  # fmt: skip
+"""In the order of the help page."""
+
+
 def commands() -> list[Command]:
-    """List every command, in the order of the help page."""
-    return [
-        *stack.COMMANDS,
-        *reset.COMMANDS,
-        *produce.COMMANDS,
-        *query.COMMANDS,
-        *subscribe.COMMANDS,
-        *trace.COMMANDS,
-        *watch.COMMANDS,
-        *core_query.COMMANDS,
-        *call.COMMANDS,
-        *dead_letters.COMMANDS,
-        *migrate.COMMANDS,
-        *warehouse.COMMANDS,
-        *engine.COMMANDS,
-        *api.COMMANDS,
-        *api_keys.COMMANDS,
-        *calibrate.COMMANDS,
-        *airflow.COMMANDS,
-        *settings.COMMANDS,
-        *jars.COMMANDS,
-        *tpcdi.COMMANDS,
-    ]
+    """List every command."""
+    return [command for module in MODULES for command in module.COMMANDS]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -95,7 +81,7 @@ class _Parser(argparse.ArgumentParser):
     _is_within = False
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        if self._is_within:
+        if self._is_within or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
         self._is_within = True
         try:
@@ -124,10 +110,30 @@ def parser() -> argparse.ArgumentParser:
             epilog="examples:\n" + "\n".join(f"  {line}" for line in command.examples),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.arguments(sub)
-        _shared_flags(sub)
         sub.set_defaults(command=command)
+        if command.run is not None:
+            _take(sub, command.run, command.arguments)
+        if command.actions:
+            _add_actions(sub, command)
     return top
+
+
+def _add_actions(sub: argparse.ArgumentParser, command: Command) -> None:
+    inner = sub.add_subparsers(
+        title="actions", metavar="ACTION", dest="action", required=True, parser_class=_Parser
+    )
+    for action in command.actions:
+        one = inner.add_parser(action.name, help=action.summary, description=action.summary)
+        _take(one, action.run, action.arguments)
+
+
+def _take(
+    sub: argparse.ArgumentParser, run: Callable[[Context], int], arguments: Sequence[Adds]
+) -> None:
+    for adds in arguments:
+        adds(sub)
+    _shared_flags(sub)
+    sub.set_defaults(run=run)
 
 
 def _wrapped(text: str) -> str:
@@ -186,9 +192,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    run: Callable[[Context], int] = arguments.command.run
     loaded = config.load(_flags(arguments), file=arguments.config)
-    code = run(Context(arguments=arguments, loaded=loaded))
+    code = int(arguments.run(Context(arguments=arguments, loaded=loaded)))
     sys.stdout.flush()  # here, where a reader that has gone is no bug
     return code
 

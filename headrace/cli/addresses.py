@@ -10,7 +10,6 @@ from headrace.config import Broker, Config
 from headrace.errors import HeadraceError, NotRunning
 from headrace.local import postgres, state
 from headrace.local.home import Home
-from headrace.local.part import reachable
 
 if TYPE_CHECKING:
     from migrations.warehouse import Warehouse
@@ -20,13 +19,6 @@ def broker(config: Config) -> Broker:
     """Tell which broker it is, and how clients come in."""
     bootstrap = config.broker.bootstrap or _running(config, parts.BROKER, "broker.bootstrap")
     return replace(config.broker, bootstrap=bootstrap)
-
-
-def api(config: Config) -> str:
-    """Tell the API's address, host:port."""
-    if config.api.port and state.running(Home(config.home)) is None:
-        return f"{reachable(config.api.host)}:{config.api.port}"
-    return _running(config, parts.API, "api.port")
 
 
 def warehouse(config: Config) -> Config:

@@ -10,10 +10,9 @@ import time
 from http.client import HTTPConnection
 from pathlib import Path
 
-from headrace.cli import addresses
-from headrace.cli.api import key_of
 from headrace.cli.command import Command, Context, count
 from headrace.cli.stack import STOP_SIGNALS
+from headrace.client import address_of, key_of
 from headrace.config import Config, child_environment
 from headrace.errors import Exit, HeadraceError, Missing, NotRunning, Refused
 from headrace.local import child, logs, ports
@@ -45,7 +44,7 @@ exec '{program}' "$@"
 def run_airflow(context: Context) -> int:
     """Run Airflow until told to stop."""
     config = context.config
-    address = addresses.api(config)
+    address = address_of(config)
     _require_answer(address)
     Home(config.home).create()
     part = _part(config, address, context.arguments.port)
@@ -212,6 +211,6 @@ COMMANDS = [
         "keeps is in the data folder; it listens on 127.0.0.1 alone. Ctrl-C ends all of it.",
         examples=("headrace airflow", "headrace airflow --port 8081 --home /srv/headrace"),
         run=run_airflow,
-        arguments=_arguments,
-    ),
+        arguments=(_arguments,),
+    )
 ]

@@ -9,6 +9,7 @@ from functools import partial
 from headrace import telemetry
 from headrace.cli import addresses
 from headrace.cli.command import Command, Context
+from headrace.client import key_of
 from headrace.clock import SystemClock
 from headrace.config import Config
 from headrace.crash import CrashPoints
@@ -139,19 +140,6 @@ def run_api(context: Context) -> int:
     return Exit.OK
 
 
-def key_of(config: Config) -> str:
-    """Give the key of the API: the configured one, or the one that `up` has made."""
-    path = Home(config.home).api_key
-    if config.api.key:
-        return config.api.key
-    if path.is_file():
-        return path.read_text(encoding="ascii").strip()
-    raise ConfigError(
-        f"there is no key for the API: api.key is not set, and {path} is not there",
-        hint="Set HEADRACE_API_KEY to a long random text; `headrace up` makes one by itself.",
-    )
-
-
 def _listen(config: Config) -> socket.socket:
     try:
         return socket.create_server((config.api.host, config.api.port), backlog=128)
@@ -167,15 +155,8 @@ COMMANDS = [
         name="api",
         summary="run the REST API alone, against a given warehouse",
         description="Run the REST API in this process. `headrace up` starts it beside the other "
-        "parts; alone it needs warehouse.url and api.key. It reads the core in the data folder, "
-        "writes it only when a call is made (POST /v1/calls/DATAFLOW/NAME), puts tuples into the "
-        "topics (POST /v1/streams/DATAFLOW/STREAM), tells batches as they are committed (GET "
-        "/v1/streams/DATAFLOW/STREAM/batches, /v1/tables/DATAFLOW/OUTLET/batches), runs migrations "
-        "(PUT /v1/migrations/ID, GET /v1/warehouses), answers continuous queries (PUT "
-        "/v1/continuous/NAME), has dead letters run again (POST "
-        "/v1/dead-letters/replay), and answers POST /v1/query, GET /v1/flows, /v1/tables, "
-        "/v1/lookups, /v1/calls, /metrics (for Prometheus), /livez, /readyz and /openapi.json, "
-        "which describes all of them. GET / is a status page. SIGTERM ends it.",
+        "parts; alone it needs warehouse.url and api.key. What it answers is in docs/api.md, and "
+        "in its own /openapi.json; GET / is a status page. SIGTERM ends it.",
         examples=(
             "HEADRACE_API_KEY=... headrace api --flow my_flow.py --set api.port=8080 "
             "--set warehouse.url=postgresql://me@warehouse/db",

@@ -4,13 +4,13 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.command import Command, Context
+from headrace.cli.command import JSON, Action, Command, Context, argument
 from headrace.cli.table import laid_out
 from headrace.clock import SystemClock
 from headrace.config import Config
@@ -28,30 +28,6 @@ TABLE = re.compile(r"\s*([a-z][a-z0-9_]*\.[a-z][a-z0-9_]*)\s*(?::(.*))?", re.DOT
 COLUMN = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def run_keys(context: Context) -> int:
-    """Do what is asked with the keys."""
-    _check(context.arguments)
-    return ACTIONS[context.arguments.action](context)
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    """Refuse what has no meaning together."""
-    action, subject = arguments.action, arguments.subject
-    if action == "list" and subject:
-        raise ConfigError(f"keys list takes no {subject}", hint="It lists all of them.")
-    if action == "create" and not subject:
-        raise ConfigError("keys create takes a NAME", hint="Name who is to have the key.")
-    if action == "revoke" and not subject:
-        raise ConfigError("keys revoke takes an ID", hint="`headrace keys list` tells the IDs.")
-    of_create = ("scope", "expires", "table", "rows", "rate")
-    given = [name for name in of_create if getattr(arguments, name)]
-    if action != "create" and given:
-        raise ConfigError(
-            f"--{given[0]} says how a key is made",
-            hint="A key is never changed: create another, and revoke this one.",
-        )
-
-
 def _create(context: Context) -> Exit:
     """Make a key, and show it this once."""
     # Here, because every other command would pay for importing them.
@@ -64,11 +40,7 @@ def _create(context: Context) -> Exit:
     Home(context.config.home).create()
     with closing(_keyring(context.config)) as keyring:
         made, shown = keyring.create(
-            arguments.subject,
-            scopes,
-            tables=tables,
-            rate_per_s=arguments.rate,
-            lasts=lasts,
+            arguments.name, scopes, tables=tables, rate_per_s=arguments.rate, lasts=lasts
         )
     print(shown)
     until = f"until {_minute(made.expires_at)}" if made.expires_at else "until it is revoked"
@@ -99,7 +71,7 @@ def _list(context: Context) -> Exit:
 def _revoke(context: Context) -> Exit:
     """Have a key open nothing any more."""
     with closing(_keyring(context.config)) as keyring:
-        key = keyring.revoke(context.arguments.subject)
+        key = keyring.revoke(context.arguments.id)
     assert key.revoked_at is not None
     print(f"The key {key.grant.id} of {key.grant.name} is revoked since {_minute(key.revoked_at)}.")
     return Exit.OK
@@ -252,11 +224,6 @@ def _minute(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M}Z"
 
 
-ACTIONS: dict[str, Callable[[Context], Exit]] = {
-    "create": _create,
-    "list": _list,
-    "revoke": _revoke,
-}
 SCOPES = ("query", "subscribe", "post", "call", "migrate", "operate", "look")
 """As in api/grant.py, which is not imported for a page of help; a test holds both together."""
 
@@ -265,46 +232,6 @@ def _rate(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 1,000,000")
     return int(text)
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action",
-        choices=list(ACTIONS),
-        help="create: make a key, and show it this once; list: show all, without their secrets; "
-        "revoke: have one open nothing any more",
-    )
-    parser.add_argument(
-        "subject", nargs="?", default="", metavar="NAME|ID", help="create: whose; revoke: which"
-    )
-    parser.add_argument(
-        "--scope",
-        action="append",
-        default=[],
-        choices=SCOPES,
-        help="create: what the key is for; may be given several times",
-    )
-    parser.add_argument(
-        "--expires", default="", metavar="TIME", help="create: after 30d, 12h, 90m (never)"
-    )
-    parser.add_argument(
-        "--table",
-        action="append",
-        default=[],
-        metavar="DATAFLOW.OUTLET[:COLUMN,...]",
-        help="create: the key sees only this table, and only these columns of it; several add up",
-    )
-    parser.add_argument(
-        "--rows",
-        action="append",
-        default=[],
-        metavar="DATAFLOW.OUTLET:SQL",
-        help="create: of this table, the key sees only the rows for which this is true",
-    )
-    parser.add_argument(
-        "--rate", type=_rate, metavar="N", help="create: requests per second (api.rate_per_s)"
-    )
-    parser.add_argument("--json", action="store_true", help="list: one JSON object a line")
 
 
 COMMANDS = [
@@ -323,7 +250,49 @@ COMMANDS = [
             "headrace keys list --json | jq -r 'select(.state == \"valid\") | .name'",
             "headrace keys revoke 3f9ac1b2d4e5",
         ),
-        run=run_keys,
-        arguments=_arguments,
+        actions=(
+            Action(
+                "create",
+                "make a key, and show it this once",
+                _create,
+                (
+                    argument("name", metavar="NAME", help="who is to have it"),
+                    argument(
+                        "--scope",
+                        action="append",
+                        default=[],
+                        choices=SCOPES,
+                        help="what it is for; may be given several times",
+                    ),
+                    argument(
+                        "--expires", default="", metavar="TIME", help="after 30d, 12h, 90m (never)"
+                    ),
+                    argument(
+                        "--table",
+                        action="append",
+                        default=[],
+                        metavar="DATAFLOW.OUTLET[:COLUMN,...]",
+                        help="it sees only this table, and these columns of it; several add up",
+                    ),
+                    argument(
+                        "--rows",
+                        action="append",
+                        default=[],
+                        metavar="DATAFLOW.OUTLET:SQL",
+                        help="of this table, it sees only the rows for which this is true",
+                    ),
+                    argument(
+                        "--rate", type=_rate, metavar="N", help="requests a second (api.rate_per_s)"
+                    ),
+                ),
+            ),
+            Action("list", "show all keys, without their secrets", _list, (JSON,)),
+            Action(
+                "revoke",
+                "have one open nothing any more",
+                _revoke,
+                (argument("id", metavar="ID", help="which; `list` tells"),),
+            ),
+        ),
     )
 ]

@@ -131,6 +131,6 @@ COMMANDS = [
             'headrace call bank.open --json \'{"owner": "Ann"}\'',
         ),
         run=run_call,
-        arguments=_arguments,
+        arguments=(_arguments,),
     )
 ]

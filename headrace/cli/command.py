@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.config import Config, Loaded
 
@@ -20,8 +21,26 @@ class Context:
         return self.loaded.config
 
 
-def no_arguments(_parser: argparse.ArgumentParser) -> None:
-    """Add nothing: for commands that have only the shared flags."""
+Adds = Callable[[argparse.ArgumentParser], object]
+"""Adds an argument to a parser."""
+
+
+def argument(*names: str, **options: Any) -> Adds:
+    """Declare an argument, as argparse's `add_argument` does."""
+    return lambda parser: parser.add_argument(*names, **options)
+
+
+JSON = argument("--json", action="store_true", help="print JSON")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One of a command's actions, with arguments of its own: what it would pass over is refused."""
+
+    name: str
+    summary: str
+    run: Callable[[Context], int]
+    arguments: tuple[Adds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +51,10 @@ class Command:
     summary: str
     description: str
     examples: tuple[str, ...]
-    run: Callable[[Context], int]
-    arguments: Callable[[argparse.ArgumentParser], None] = no_arguments
+    run: Callable[[Context], int] | None = None
+    arguments: tuple[Adds, ...] = ()
+    actions: tuple[Action, ...] = ()
+    """In place of `run`."""
 
 
 def count(text: str) -> int:

@@ -157,6 +157,6 @@ COMMANDS = [
             'headrace core "SELECT * FROM totals" --output csv > totals.csv',
         ),
         run=run_core,
-        arguments=_arguments,
+        arguments=(_arguments,),
     )
 ]

@@ -1,13 +1,12 @@
 """`headrace dead-letters`: what could not be processed, and what to do with it."""
 
-import argparse
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.asking import confirmed
-from headrace.cli.command import Command, Context, count
+from headrace.cli.command import JSON, Action, Command, Context, argument, count
 from headrace.cli.table import laid_out
 from headrace.crash import CrashPoints
 from headrace.errors import ConfigError, Exit
@@ -20,32 +19,6 @@ if TYPE_CHECKING:
 
 SHOWN_BYTES = 60
 LINES = 20
-
-
-def run_dead_letters(context: Context) -> int:
-    """Do what is asked with the dead letters."""
-    _check(context.arguments)
-    return ACTIONS[context.arguments.action](context)
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    """Refuse what has no meaning together."""
-    action, numbers = arguments.action, arguments.ids
-    if action == "list" and numbers:
-        raise ConfigError(
-            "dead-letters list takes no ID", hint=f"`headrace dead-letters show {numbers[0]}`?"
-        )
-    if action == "show" and len(numbers) != 1:
-        raise ConfigError("dead-letters show takes one ID", hint="`list` tells the IDs.")
-    if action in ("replay", "drop") and bool(numbers) == arguments.all:
-        raise ConfigError(
-            f"dead-letters {action} takes IDs, or --all",
-            hint="With --all, --reason TEXT and --dataflow NAME say which.",
-        )
-    if action != "list" and not arguments.all and (arguments.reason or arguments.dataflow):
-        raise ConfigError(
-            "--reason and --dataflow say which letters --all means", hint="Add --all, or name IDs."
-        )
 
 
 def _list(context: Context) -> Exit:
@@ -90,7 +63,7 @@ def _none(letters: "Letters") -> str:
 def _show(context: Context) -> Exit:
     """Show all that is known of one."""
     with _reading(context) as letters:
-        letter = letters.find(context.arguments.ids[0])
+        letter = letters.find(context.arguments.id)
         others = [number for number in letters.together(letter.id) if number != letter.id]
     if context.arguments.json:
         print(json.dumps(letter.document(), ensure_ascii=False))
@@ -149,10 +122,16 @@ def _drop(context: Context) -> Exit:
 
 
 def _wanted(context: Context, letters: "Letters") -> list[int]:
+    """Give the letters that are named, or all that are meant."""
     arguments = context.arguments
-    if arguments.all:
-        return _meant(context, letters)
-    return list(dict.fromkeys(arguments.ids))
+    if bool(arguments.ids) == arguments.all or (
+        arguments.ids and (arguments.reason or arguments.dataflow)
+    ):
+        raise ConfigError(
+            f"dead-letters {arguments.action} takes IDs, or --all",
+            hint="With --all, --reason TEXT and --dataflow NAME say which.",
+        )
+    return _meant(context, letters) if arguments.all else list(dict.fromkeys(arguments.ids))
 
 
 def _meant(context: Context, letters: "Letters") -> list[int]:
@@ -259,45 +238,24 @@ def _position(row: dict[str, Any]) -> str:
     return f"[{row['_partition']}]@{row['_offset']}{index}"
 
 
-ACTIONS: dict[str, Callable[[Context], Exit]] = {
-    "list": _list,
-    "show": _show,
-    "replay": _replay,
-    "drop": _drop,
-}
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action",
-        choices=list(ACTIONS),
-        help="list: show them, oldest first; show: all of one; replay: have the engine run them "
-        "again; drop: delete them for good, after asking",
-    )
-    parser.add_argument("ids", nargs="*", type=count, metavar="ID", help="which; `list` tells")
-    parser.add_argument("--all", action="store_true", help="replay, drop: all instead of IDs")
-    parser.add_argument(
-        "--reason",
-        default="",
-        metavar="TEXT",
-        help="list, or with --all: those whose reason holds TEXT",
-    )
-    parser.add_argument(
-        "--dataflow", default="", metavar="NAME", help="list, or with --all: those of one dataflow"
-    )
-    parser.add_argument("--yes", action="store_true", help="drop: do not ask")
-    parser.add_argument(
-        "-n",
-        "--lines",
-        type=count,
-        default=LINES,
-        metavar="N",
-        help=f"list, show: how many reasons and letters, or tuples of a batch ({LINES})",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="list, show: all there is, one JSON object a line"
-    )
-
+ID = {"type": count, "metavar": "ID", "help": "which; `list` tells"}
+CHOSEN = (
+    argument("--reason", default="", metavar="TEXT", help="those whose reason holds TEXT"),
+    argument("--dataflow", default="", metavar="NAME", help="those of one dataflow"),
+)
+MEANT = (
+    argument("ids", nargs="*", **ID),
+    argument("--all", action="store_true", help="all instead of IDs, or those that are meant by:"),
+    *CHOSEN,
+)
+LINES_OF = argument(
+    "-n",
+    "--lines",
+    type=count,
+    default=LINES,
+    metavar="N",
+    help=f"how many reasons and letters, or tuples of a batch ({LINES})",
+)
 
 COMMANDS = [
     Command(
@@ -316,7 +274,16 @@ COMMANDS = [
             "headrace dead-letters replay --all --reason 'division by zero'",
             "headrace dead-letters drop --all --dataflow shop --reason 'not JSON' --yes",
         ),
-        run=run_dead_letters,
-        arguments=_arguments,
+        actions=(
+            Action("list", "show them, oldest first", _list, (*CHOSEN, LINES_OF, JSON)),
+            Action("show", "show all of one", _show, (argument("id", **ID), LINES_OF, JSON)),
+            Action("replay", "have the engine run them again", _replay, MEANT),
+            Action(
+                "drop",
+                "delete them for good, after asking",
+                _drop,
+                (*MEANT, argument("--yes", action="store_true", help="do not ask")),
+            ),
+        ),
     )
 ]

@@ -100,6 +100,6 @@ COMMANDS = [
             "headrace engine --check",
         ),
         run=run_engine,
-        arguments=_arguments,
+        arguments=(_arguments,),
     )
 ]

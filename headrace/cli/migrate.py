@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
-from headrace.cli import addresses, client
-from headrace.cli.command import Command, Context
+from headrace import client
+from headrace.cli import addresses
+from headrace.cli.command import JSON, Action, Adds, Command, Context, argument
 from headrace.cli.table import laid_out
 from headrace.config import Config
 from headrace.errors import ConfigError, Exit, HeadraceError, NotRunning, Refused
@@ -20,24 +21,7 @@ from migrations import ids
 if TYPE_CHECKING:
     from migrations.warehouse import Warehouse
 
-ASKED = ("pull", "merge", "retention", "audit", "rebuild")
-KINDS = {"push": "pull", **{kind: kind for kind in ASKED}}
-"""What is asked for, by the word; a push at once is a pull."""
-OF_ONE = ("show", "cancel")
-ACTIONS = ("plan", *KINDS, "list", *OF_ONE)
 STATES = ("waiting", "running", "succeeded", "failed", "cancelled")
-OPTIONS = {
-    "warehouse": ("plan", "push", "pull", "merge", "audit", "rebuild", "list"),
-    "dataflow": ("plan", *KINDS),
-    "id": tuple(KINDS),
-    "idle-for": ("push", "pull", "merge", "audit", "rebuild"),
-    "source": ("rebuild",),
-    "no-wait": (*KINDS, "cancel"),
-    "state": ("list",),
-    "lines": ("list",),
-    "json": (*KINDS, "list", *OF_ONE),
-}
-"""Which actions take an option."""
 LINES, LINES_MAX = 20, 1_000
 POLL_S = 0.2
 AWAY_S = 30.0
@@ -49,35 +33,15 @@ SAY_EVERY_S = 5.0
 HEAD = ("id", "kind", "warehouse", "state", "rows", "bytes", "created (UTC)", "stage")
 
 
-def run_migrate(context: Context) -> int:
-    """Do what is asked."""
+def _show_one(context: Context) -> int:
     arguments = context.arguments
-    action = arguments.action
-    if (action in OF_ONE) != (arguments.one is not None):
-        raise ConfigError(
-            f"migrate {action} takes {'an ID' if action in OF_ONE else 'no ID'}",
-            hint="`headrace migrate list` tells the IDs; a new one is given by --id.",
-        )
-    for option, actions in OPTIONS.items():
-        if action not in actions and getattr(arguments, option.replace("-", "_")):
-            raise ConfigError(
-                f"migrate {action} takes no --{option}", hint="See `headrace migrate --help`."
-            )
-    if action == "plan":
-        return _plan(context)
-    if action == "list":
-        return _list(context)
-    if action in OF_ONE:
-        return _of_one(context)
-    return _ask(context)
+    return _show(_One(context.config, arguments.id).ask("GET"), as_json=arguments.json)
 
 
-def _of_one(context: Context) -> int:
-    """Show a migration, or cancel it and wait a while until it has stopped."""
+def _cancel(context: Context) -> int:
+    """Cancel it, and wait a while until it has stopped."""
     arguments = context.arguments
-    one = _One(context.config, arguments.one)
-    if arguments.action == "show":
-        return _show(one.ask("GET"), as_json=arguments.json)
+    one = _One(context.config, arguments.id)
     one.ask("DELETE")
     return _show(one.wait(0.0 if arguments.no_wait else CANCELLED_S), as_json=arguments.json)
 
@@ -123,13 +87,14 @@ def _plan(context: Context) -> int:
 def _ask(context: Context) -> int:
     """Ask for a migration, and wait for its end."""
     arguments, config = context.arguments, context.config
+    said = vars(arguments)
     asked: dict[str, Any] = {
-        "kind": KINDS[arguments.action],
-        "warehouse": arguments.warehouse or "default",
+        "kind": "pull" if arguments.action == "push" else arguments.action,
+        "warehouse": said.get("warehouse") or "default",
         "dataflows": arguments.dataflow or None,
-        "source": arguments.source,
+        "source": said.get("source", ""),
     }
-    if arguments.idle_for is not None:
+    if said.get("idle_for") is not None:
         asked["idle"] = {"deadline_s": arguments.idle_for}
     one = _One(config, f"cli-{uuid4()}" if arguments.id is None else arguments.id)
     found = one.ask("PUT", asked)
@@ -151,12 +116,10 @@ class _One:
         if not ids.is_one(id_):
             raise ConfigError(f"{id_!r} is no id of a migration", hint=f"An id has {ids.RULE}.")
         self.id = id_
-        self._config = config
+        self._api = client.of(config)
 
     def ask(self, method: str, asked: object = None) -> dict[str, Any]:
-        path = f"/v1/migrations/{self.id}"
-        found: dict[str, Any] = client.ask(self._config, method, path, asked).document
-        return found
+        return dict(self._api.ask(method, f"/v1/migrations/{self.id}", asked))
 
     def wait(self, seconds: float = math.inf) -> dict[str, Any]:
         """Wait for its end, so long at most, and say meanwhile how far it is."""
@@ -187,16 +150,12 @@ class _One:
 
 def _list(context: Context) -> int:
     arguments = context.arguments
-    wanted = {
-        "warehouse": arguments.warehouse,
-        "state": arguments.state,
-        "limit": arguments.lines or LINES,
-    }
+    wanted = {"warehouse": arguments.warehouse, "state": arguments.state, "limit": arguments.lines}
     query = urlencode({name: value for name, value in wanted.items() if value})
-    found = client.ask(context.config, "GET", f"/v1/migrations?{query}").document["migrations"]
+    api = client.of(context.config)
+    found = api.ask("GET", f"/v1/migrations?{query}")["migrations"]
     if arguments.warehouse and not found:
-        told = client.ask(context.config, "GET", "/v1/warehouses").document["warehouses"]
-        known = [place["name"] for place in told]
+        known = [place["name"] for place in api.ask("GET", "/v1/warehouses")["warehouses"]]
         if arguments.warehouse not in known:
             raise Refused(
                 f"there is no warehouse {arguments.warehouse!r}, and no migration of one",
@@ -247,52 +206,79 @@ def _lines_of(text: str) -> int:
     return int(text)
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    parser.add_argument("one", nargs="?", metavar="ID", help="show, cancel: the migration")
-    parser.add_argument("--warehouse", default="", metavar="NAME", help="which one")
-    parser.add_argument("--dataflow", action="append", metavar="NAME", help="which; without: all")
-    parser.add_argument(
-        "--id",
-        metavar="ID",
-        help=f"the id of a new migration ({ids.RULE}): the same again is the same migration",
-    )
-    parser.add_argument(
-        "--idle-for",
-        type=_seconds,
-        metavar="SECONDS",
-        help="wait until the warehouse is idle, but no longer than this",
-    )
-    parser.add_argument("--source", default="", metavar="NAME", help="rebuild: from this warehouse")
-    parser.add_argument("--no-wait", action="store_true", help="return when it is taken on")
-    parser.add_argument("--state", choices=STATES, help="list: those in this state")
-    parser.add_argument(
-        "-n",
-        "--lines",
-        type=_lines_of,
-        metavar="N",
-        help=f"list: so many, the newest (default: {LINES})",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, as the API tells it")
-
+ONE = argument("id", metavar="ID", help="the migration")
+WAREHOUSE = argument("--warehouse", default="", metavar="NAME", help="which one")
+DATAFLOW = argument("--dataflow", action="append", metavar="NAME", help="which; without: all")
+NO_WAIT = argument("--no-wait", action="store_true", help="return when it is taken on")
+IDLE = argument(
+    "--idle-for",
+    type=_seconds,
+    metavar="SECONDS",
+    help="wait until the warehouse is idle, but no longer than this",
+)
+ASKING: tuple[Adds, ...] = (
+    argument("--id", metavar="ID", help=f"its id ({ids.RULE}): the same again is the same one"),
+    DATAFLOW,
+    NO_WAIT,
+    JSON,
+)
 
 COMMANDS = [
     Command(
         name="migrate",
         summary="move what is staged into a warehouse now; plan, merge, audit, look",
-        description="plan prints what a push would do, and does nothing. pull (or push: at once, "
-        "without waiting for the engine) brings what the cores have staged into a warehouse, merge "
-        "its deltas into main, retention forgets what all warehouses have had for long enough, "
-        "audit holds a warehouse against definition, ledger and cores, rebuild replaces its tables "
-        "by those of another warehouse. Each runs in the API under an id: the same again is the "
-        "same migration. list, show and cancel look after them.",
+        description="What is staged, and what has arrived, is moved by the API, under an id: the "
+        "same again is the same migration. Only plan, which changes nothing, asks core and "
+        "warehouses itself.",
         examples=(
             "headrace migrate plan",
             "headrace migrate pull --warehouse default --id nightly-2026-11-19 --idle-for 600",
             "headrace migrate merge",
             "headrace migrate list --state failed",
         ),
-        run=run_migrate,
-        arguments=_arguments,
+        actions=(
+            Action("plan", "print what a push would do", _plan, (WAREHOUSE, DATAFLOW)),
+            Action("pull", "bring in what the cores have staged", _ask, (*ASKING, WAREHOUSE, IDLE)),
+            Action("push", "the same, at once", _ask, (*ASKING, WAREHOUSE, IDLE)),
+            Action("merge", "merge deltas into main", _ask, (*ASKING, WAREHOUSE, IDLE)),
+            Action("retention", "forget what all have had for long enough", _ask, ASKING),
+            Action(
+                "audit",
+                "hold it against definition, ledger and cores",
+                _ask,
+                (*ASKING, WAREHOUSE, IDLE),
+            ),
+            Action(
+                "rebuild",
+                "replace its tables by those of another",
+                _ask,
+                (
+                    *ASKING,
+                    WAREHOUSE,
+                    IDLE,
+                    argument("--source", default="", metavar="NAME", help="from this warehouse"),
+                ),
+            ),
+            Action(
+                "list",
+                "tell of migrations, the newest first",
+                _list,
+                (
+                    WAREHOUSE,
+                    argument("--state", choices=STATES, help="those in this state"),
+                    argument(
+                        "-n",
+                        "--lines",
+                        type=_lines_of,
+                        default=LINES,
+                        metavar="N",
+                        help=f"so many ({LINES})",
+                    ),
+                    JSON,
+                ),
+            ),
+            Action("show", "show one", _show_one, (ONE, JSON)),
+            Action("cancel", "stop one, and wait until it has", _cancel, (ONE, NO_WAIT, JSON)),
+        ),
     )
 ]

@@ -10,14 +10,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from headrace.cli import engine
-from headrace.config import (
-    Broker,
-    Config,
-    child_environment,
-    joined_paths,
-    keys_in,
-    value_of,
-)
+from headrace.config import Broker, Config, child_environment, joined_paths, keys_in, value_of
 from headrace.errors import Exit, NotRunning
 from headrace.keys import hidden
 from headrace.local import broker, jars, java, ports, postgres

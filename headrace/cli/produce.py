@@ -209,6 +209,6 @@ COMMANDS = [
             'echo \'{"phone": "555-0100", "contestant": 2}\' | headrace produce leaderboard.votes',
         ),
         run=run_produce,
-        arguments=_arguments,
+        arguments=(_arguments,),
     )
 ]

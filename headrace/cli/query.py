@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.cli import client
+from headrace import client
 from headrace.cli.command import Command, Context
 from headrace.cli.table import laid_out
 from headrace.errors import Exit
@@ -23,15 +23,12 @@ def run_query(context: Context) -> int:
         "plan": arguments.plan,
         "max_lag_s": arguments.max_lag,
     }
-    wait_s = context.config.api.query_timeout_ms / 1000
     path = "/v1/query/explain" if arguments.explain else "/v1/query"
-    reply = client.ask(context.config, "POST", path, asked, wait_s=wait_s)
+    told = client.of(context.config).ask("POST", path, asked)
     if arguments.json:
-        print(reply.body.decode())
-    elif arguments.explain:
-        print("\n".join(_explained(reply.document)))
+        print(json.dumps(told, ensure_ascii=False))
     else:
-        print("\n".join(_lines(reply.document)))
+        print("\n".join(_explained(told) if arguments.explain else _lines(told)))
     return Exit.OK
 
 
@@ -119,6 +116,6 @@ COMMANDS = [
             "headrace query 'SELECT * FROM votes WHERE phone = $1' --value 555-0100 --explain",
         ),
         run=run_query,
-        arguments=_arguments,
+        arguments=(_arguments,),
     )
 ]

@@ -52,6 +52,6 @@ COMMANDS = [
         "data, the core's state, ports, secrets and logs. Only while the stack is down.",
         examples=("headrace reset", "headrace reset --yes --home /tmp/trial"),
         run=reset,
-        arguments=_arguments,
-    ),
+        arguments=(_arguments,),
+    )
 ]

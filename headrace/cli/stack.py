@@ -307,7 +307,7 @@ COMMANDS = [
             "headrace up --detach --set api.port=8080",
         ),
         run=up,
-        arguments=_up_arguments,
+        arguments=(_up_arguments,),
     ),
     Command(
         name="down",
@@ -324,7 +324,7 @@ COMMANDS = [
         "Exit code 0: all are ready; 3: not running, or not all are ready.",
         examples=("headrace status", "headrace status --json | jq .parts.engine.state"),
         run=print_status,
-        arguments=_status_arguments,
+        arguments=(_status_arguments,),
     ),
     Command(
         name="logs",
@@ -332,6 +332,6 @@ COMMANDS = [
         description="Show the last lines of one part's log, or of all parts' and the supervisor's.",
         examples=("headrace logs engine -n 100", "headrace logs -f"),
         run=show_logs,
-        arguments=_logs_arguments,
+        arguments=(_logs_arguments,),
     ),
 ]

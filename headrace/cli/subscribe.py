@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from headrace.cli import client
+from headrace import client
 from headrace.cli.command import Command, Context
 from headrace.errors import Exit, NotRunning, Refused
 
@@ -25,22 +25,23 @@ def run_subscribe(context: Context) -> int:
     from etl_procs import loader
 
     arguments, config = context.arguments, context.config
+    api = client.of(config)
     path = _path(loader.load(config.flows), arguments.what, is_table=arguments.table)
     if arguments.publish:
         if arguments.table:
             raise Refused("a table is not published", hint="Leave --publish out: it is staged.")
-        client.ask(config, "PUT", f"{path}/published")
+        api.ask("PUT", f"{path}/published")
     asked = {"after": arguments.after, "limit": arguments.limit}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
     position = arguments.after
     try:
-        for line in client.lines(config, f"{path}/batches?{query}"):
+        for line in api.lines(f"{path}/batches?{query}"):
             if found := POSITION.match(line[:HEAD_BYTES]):
                 position = found[1].decode()
             if line.startswith(b'{"position"'):
                 print(f"behind {position}", file=sys.stderr)
-            elif line != b"\n":
-                sys.stdout.buffer.write(line)
+            else:
+                sys.stdout.buffer.write(line + b"\n")
                 sys.stdout.buffer.flush()
     except NotRunning as error:
         if position is None:
@@ -111,6 +112,6 @@ COMMANDS = [
             "headrace subscribe votes --table | jq -c '.rows[]'",
         ),
         run=run_subscribe,
-        arguments=_arguments,
+        arguments=(_arguments,),
     )
 ]

@@ -1,6 +1,5 @@
 """`headrace tpcdi`: the flagship workload: its data, its load, its audit."""
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -9,76 +8,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tpcdi
-from headrace.cli.command import Command, Context, count
+from headrace.cli.command import JSON, Action, Command, Context, argument, count
 from headrace.cli.tpcdi_origin import Origin, alone
 from headrace.cli.tpcdi_parts import Stack
 from headrace.cli.tpcdi_stream import run_stream
 from headrace.clock import SystemClock
-from headrace.errors import ConfigError, Exit, Interrupted, Refused
+from headrace.errors import Exit, Interrupted, Refused
 
 if TYPE_CHECKING:
     from headrace.clock import Clock
 
-ACTIONS = ("generate", "flow", "load", "stream", "audit")
-TAKEN = {
-    "folder": ("DIR", ("load", "stream", "audit")),
-    "json": ("--json", ("stream", "audit")),
-    "rate": ("--rate", ("stream",)),
-    "seconds": ("--seconds", ("stream",)),
-    "out": ("--out", ("generate",)),
-    "scale": ("--scale", ("generate",)),
-    "seed": ("--seed", ("generate",)),
-}
-"""What may be said, and of which actions."""
-DEFAULTS = {"rate": 1_000, "scale": 0.1, "seed": 1}
 SHOW_EVERY_S = 2.0
 LOADS = "tpcdi-load"
 LAST_BATCH_OF_FILES = 3
 ROWS_FIXED, ROWS_PER_SCALE = 112_000, 1_490_000
 
 
-def run_tpcdi(context: Context) -> int:
-    """Do what is asked."""
-    _check(context.arguments)
-    match context.arguments.action:
-        case "generate":
-            return _generate(context.arguments)
-        case "flow":
-            print(Path(tpcdi.__file__).with_name("flow.py"))
-            return Exit.OK
-        case "load":
-            return _load(context)
-        case "stream":
-            return run_stream(context)
-        case "audit":
-            return _audit(context)
-    raise AssertionError(context.arguments.action)
+def _flow(_: Context) -> int:
+    print(Path(tpcdi.__file__).with_name("flow.py"))
+    return Exit.OK
 
 
-def _check(arguments: argparse.Namespace) -> None:
-    """Refuse what the action would pass over, and fill in what was not said."""
-    for name, (called, actions) in TAKEN.items():
-        said = getattr(arguments, name)
-        if arguments.action not in actions and said is not None and said is not False:
-            raise ConfigError(
-                f"{arguments.action} takes no {called}",
-                hint="Say where the files go by --out DIR."
-                if (name, arguments.action) == ("folder", "generate")
-                else f"Leave it out: it is for {', '.join(actions)}.",
-            )
-        if said is None:
-            setattr(arguments, name, DEFAULTS.get(name))
-
-
-def _generate(arguments: argparse.Namespace) -> int:
+def _generate(context: Context) -> int:
     # Here, because every other command would pay for importing Arrow.
     from tpcdi.generate import generate
 
-    if arguments.out is None:
-        raise ConfigError(
-            "it is not said where the files go", hint="Name a directory: --out DIR; it is made."
-        )
-    clock = SystemClock()
+    arguments, clock = context.arguments, SystemClock()
     began = clock.monotonic()
     made = generate(
         arguments.out, arguments.scale, arguments.seed, tell=_Shown(clock, arguments.scale).add
@@ -96,10 +51,7 @@ def _generate(arguments: argparse.Namespace) -> int:
 def _load(context: Context) -> int:
     from tpcdi.load import Load
 
-    folder = context.arguments.folder
-    if folder is None:
-        raise ConfigError("it is not said what is loaded", hint="Name its directory: load DIR.")
-    folder = folder.resolve()  # its files are known again by their paths
+    folder = context.arguments.folder.resolve()  # its files are known again by their paths
     clock, rows, parts, home = SystemClock(), 0, Stack(context.config), context.config.home
     began = clock.monotonic()
     with alone(home / LOADS, "load"):
@@ -209,56 +161,13 @@ class _Shown:
             )
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    parser.add_argument(
-        "folder",
-        type=Path,
-        nargs="?",
-        metavar="DIR",
-        help="load: the directory that is loaded; stream: the one that was loaded; audit: the one "
-        "that the oracle computes from",
-    )
-    parser.add_argument("--json", action="store_true", help="stream, audit: print JSON")
-    parser.add_argument(
-        "--rate",
-        type=count,
-        metavar="R",
-        help="stream: rows of facts a second (1000)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=count,
-        metavar="S",
-        help="stream: send facts for so long, and end with the day complete (until Ctrl-C)",
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="generate: where; it is made")
-    parser.add_argument(
-        "--scale",
-        type=float,
-        metavar="N",
-        help="generate: TPC-DI's scale factor, from 0.01 on; 1 is 1.6 million rows (0.1)",
-    )
-    parser.add_argument(
-        "--seed", type=count, help="generate: the same one gives the same bytes (1)"
-    )
-
-
 COMMANDS = [
     Command(
         name="tpcdi",
         summary="the benchmark TPC-DI: make its source files, load them, audit the warehouse",
-        description="generate writes the source files of all three batches as the benchmark's own "
-        "generator lays them out, with their odd cases and the audit's answers. flow names the "
-        "dataflow's file, for `headrace up --flow`. load sends a directory's files phase by phase, "
-        "and goes on where it was if it is said again. stream goes on after the batches that were "
-        "loaded, day after day of about 10 s each: it sends facts at a rate, and tells how long it "
-        "takes until they can be read in the warehouse; said again, it completes the day that was "
-        "cut off, and goes on. audit puts every check of the benchmark to "
-        "the warehouse; with a directory, it also computes all tables from the files a second time "
-        "and compares them row by row; it is about the three batches of files, so audit before you "
-        "stream. Results are derived from TPC-DI and not comparable to "
-        "published results.",
+        description="The benchmark's data, its load and its audit: docs/tpcdi.md. The audit is of "
+        "the three batches of files, so audit before you stream. Results are derived from TPC-DI "
+        "and not comparable to published results.",
         examples=(
             "headrace tpcdi generate --scale 0.1 --out sf0.1",
             "headrace tpcdi generate --scale 3 --seed 7 --out /data/sf3",
@@ -267,7 +176,64 @@ COMMANDS = [
             "headrace tpcdi audit sf0.1",
             "headrace tpcdi stream sf0.1 --rate 1000 --seconds 60",
         ),
-        run=run_tpcdi,
-        arguments=_arguments,
+        actions=(
+            Action(
+                "generate",
+                "write the source files of all three batches, with their odd cases and the audit's "
+                "answers",
+                _generate,
+                (
+                    argument("--out", type=Path, metavar="DIR", required=True, help="it is made"),
+                    argument(
+                        "--scale",
+                        type=float,
+                        default=0.1,
+                        metavar="N",
+                        help="TPC-DI's scale factor, from 0.01 on; 1 is 1.6 million rows (0.1)",
+                    ),
+                    argument(
+                        "--seed", type=count, default=1, help="the same gives the same bytes (1)"
+                    ),
+                ),
+            ),
+            Action("flow", "name the dataflow's file, for `headrace up --flow`", _flow),
+            Action(
+                "load",
+                "send a directory's files phase by phase; said again, it goes on where it was",
+                _load,
+                (argument("folder", type=Path, metavar="DIR"),),
+            ),
+            Action(
+                "stream",
+                "go on after the batches that were loaded, day after day of about 10 s each, and "
+                "tell how long facts take until they can be read in the warehouse; said again, it "
+                "completes the day that was cut off",
+                run_stream,
+                (
+                    argument("folder", type=Path, metavar="DIR", help="the one that was loaded"),
+                    argument(
+                        "--rate",
+                        type=count,
+                        default=1_000,
+                        metavar="R",
+                        help="rows of facts a second (1000)",
+                    ),
+                    argument(
+                        "--seconds",
+                        type=count,
+                        metavar="S",
+                        help="send facts for so long, and end with the day complete (until Ctrl-C)",
+                    ),
+                    JSON,
+                ),
+            ),
+            Action(
+                "audit",
+                "put every check of the benchmark to the warehouse; with a directory, also compute "
+                "all tables from its files a second time, and compare them row by row",
+                _audit,
+                (argument("folder", type=Path, nargs="?", metavar="DIR"), JSON),
+            ),
+        ),
     )
 ]

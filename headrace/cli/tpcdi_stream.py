@@ -26,10 +26,6 @@ def run_stream(context: Context) -> int:
     from tpcdi.stream import Live
 
     arguments = context.arguments
-    if arguments.folder is None:
-        raise ConfigError(
-            "it is not said what the stream goes on from", hint="Name the directory: stream DIR."
-        )
     if not arguments.rate:
         raise ConfigError("no stream has a rate of 0", hint="Choose one from 1 row/s on.")
     clock, parts = SystemClock(), Stack(context.config)

@@ -1,16 +1,14 @@
 """`headrace trace`: from a row of a table back to its batch, procedure and tuples in Kafka."""
 
 import argparse
+import json
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from headrace.cli import client
+from headrace import client
 from headrace.cli.command import Command, Context
 from headrace.cli.table import laid_out
 from headrace.errors import ConfigError, Exit
-
-RECALLING_S = 60.0
-"""What the API may take to read tuples back, beside the time of a query."""
 
 FORGOTTEN = "forgotten: it was longer ago than core.history_mb_max reaches"
 
@@ -28,13 +26,12 @@ def run_trace(context: Context) -> int:
     asked += [("warehouse", arguments.warehouse)] if arguments.warehouse else []
     asked += [("tuples", "true")] if arguments.tuples else []
     path = f"/v1/tables/{quote(dataflow or '-', safe='')}/{quote(table, safe='')}/trace"
-    wait_s = context.config.api.query_timeout_ms / 1000 + RECALLING_S
-    reply = client.ask(context.config, "GET", f"{path}?{urlencode(asked)}", wait_s=wait_s)
+    told = client.of(context.config).ask("GET", f"{path}?{urlencode(asked)}")
     if arguments.json:
-        print(reply.body.decode())
+        print(json.dumps(told, ensure_ascii=False))
     else:
-        print("\n\n".join("\n".join(_lines(reply.document, row)) for row in reply.document["rows"]))
-        if reply.document["more"]:
+        print("\n\n".join("\n".join(_lines(told, row)) for row in told["rows"]))
+        if told["more"]:
             print("\n... and more, which are older: say more of its columns")
     return Exit.OK
 
@@ -138,6 +135,6 @@ COMMANDS = [
             "headrace trace votes --where phone=555-0100 --json | jq '.rows[].places'",
         ),
         run=run_trace,
-        arguments=_arguments,
+        arguments=(_arguments,),
     )
 ]

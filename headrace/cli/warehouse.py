@@ -1,6 +1,5 @@
 """`headrace warehouse`: a warehouse's tables, how far they are, and who may read them."""
 
-import argparse
 import json
 from collections.abc import Callable
 from dataclasses import asdict, astuple
@@ -8,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.cli import addresses
-from headrace.cli.command import Command, Context
+from headrace.cli.command import JSON, Action, Command, Context, argument
 from headrace.cli.table import laid_out
 from headrace.errors import Exit
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from etl_procs.dataflow import Dataflow
     from migrations.warehouse import Connection, Warehouse
 
-ACTIONS = ("init", "check", "upgrade", "status", "roles")
 HEAD = (
     "warehouse",
     "state",
@@ -30,27 +28,17 @@ HEAD = (
 )
 
 
-def run_warehouse(context: Context) -> int:
-    """Do what is asked."""
+def _flows(context: Context) -> "list[Dataflow]":
     # Here, because every other command would pay for importing Arrow.
     from etl_procs import loader
-    from migrations import roles
-    from migrations.warehouse import check_routes
 
-    config = context.config
-    flows = list(loader.load(config.flows).values())
-    match context.arguments.action:
-        case "init":
-            _at_each(context, flows, _init)
-        case "check":
-            check_routes(config, flows)
-            _at_each(context, flows, _check)
-        case "upgrade":
-            _at_each(context, flows, _upgrade)
-        case "status":
-            return _status(context, flows)
-        case "roles":
-            print(roles.script(flows))
+    return list(loader.load(context.config.flows).values())
+
+
+def _roles(context: Context) -> int:
+    from migrations import roles
+
+    print(roles.script(_flows(context)))
     return Exit.OK
 
 
@@ -75,14 +63,14 @@ def _upgrade(connection: "Connection", place: "Warehouse", flow: "Dataflow") -> 
     return "\n".join(done) or f"{place.name} has the tables of {flow.name} as defined"
 
 
-def _at_each(
-    context: Context,
-    flows: "list[Dataflow]",
-    do: "Callable[[Connection, Warehouse, Dataflow], str]",
-) -> None:
+def _at_each(do: "Callable[[Connection, Warehouse, Dataflow], str]", context: Context) -> int:
     """Do it in each warehouse for each dataflow that it takes, and print what was done."""
     from migrations import twins
+    from migrations.warehouse import check_routes
 
+    flows = _flows(context)
+    if do is _check:
+        check_routes(context.config, flows)
     known = addresses.warehouses(context.config)
 
     def do_all(place: "Warehouse") -> None:
@@ -93,14 +81,15 @@ def _at_each(
                     print(do(connection, place, flow))
 
     addresses.at_each_warehouse(context.config, context.arguments.name, do_all)
+    return Exit.OK
 
 
-def _status(context: Context, flows: "list[Dataflow]") -> int:
+def _status(context: Context) -> int:
     from etl_procs.core import core_paths
     from headrace.cli import figures
     from migrations.places import Places
 
-    config = context.config
+    config, flows = context.config, _flows(context)
     places = addresses.warehouses(config, context.arguments.name)
     dataflows, pushers = {flow.name: flow for flow in flows}, partial(figures.pushing, config.home)
     found = Places(places, dataflows, core_paths(config.home), pushers).look()
@@ -131,28 +120,46 @@ def _shown(value: object) -> object:
     return "-" if value is None else value[:19] if isinstance(value, str) else value
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    parser.add_argument("name", nargs="?", default="", help="which warehouse; without: all")
-    parser.add_argument("--json", action="store_true", help="status: print JSON")
-
+NAME = argument("name", nargs="?", default="", help="which warehouse; without: all")
 
 COMMANDS = [
     Command(
         name="warehouse",
         summary="make, check and upgrade a warehouse's tables; how far it has come",
-        description="init makes what the dataflows lack in a warehouse, as the engine does when "
-        "it starts; check names each column that is not as it is defined, and changes nothing; "
-        "upgrade brings tables of an older layout over, and adds missing columns and indexes; "
-        "status tells how far each warehouse has come; roles prints a script for psql that makes a "
-        "role that moves rows, and one for each dataflow that may read it.",
+        description="A warehouse's tables, and how far it has come: docs/migration.md. It is asked "
+        "itself, and no API.",
         examples=(
             "headrace warehouse check",
             "headrace warehouse upgrade default",
             "headrace warehouse status",
             "headrace warehouse roles | psql postgresql://admin@warehouse/db",
         ),
-        run=run_warehouse,
-        arguments=_arguments,
+        actions=(
+            Action(
+                "init",
+                "make what the dataflows lack there, as the engine does when it starts",
+                partial(_at_each, _init),
+                (NAME,),
+            ),
+            Action(
+                "check",
+                "name each column that is not as it is defined, and change nothing",
+                partial(_at_each, _check),
+                (NAME,),
+            ),
+            Action(
+                "upgrade",
+                "bring tables of an older layout over, and add missing columns and indexes",
+                partial(_at_each, _upgrade),
+                (NAME,),
+            ),
+            Action("status", "tell how far each has come", _status, (NAME, JSON)),
+            Action(
+                "roles",
+                "print a script for psql that makes a role that moves rows, and one for each "
+                "dataflow that may read it",
+                _roles,
+            ),
+        ),
     )
 ]

@@ -5,9 +5,9 @@ import json
 import sys
 from urllib.parse import quote
 
-from headrace.cli import client
+from headrace import client
 from headrace.cli.command import Command, Context
-from headrace.config import Config
+from headrace.client import Client
 from headrace.errors import Exit, Refused
 
 AT = "/v1/continuous"
@@ -15,7 +15,7 @@ AT = "/v1/continuous"
 
 def run_watch(context: Context) -> int:
     """Register a query, or do what a flag says with those that are."""
-    arguments, config = context.arguments, context.config
+    arguments, api = context.arguments, client.of(context.config)
     flags = ("list", "drop", "follow", "retry")
     chosen = [flag for flag in flags if getattr(arguments, flag)]
     is_registered = arguments.name is not None and arguments.sql is not None
@@ -26,37 +26,34 @@ def run_watch(context: Context) -> int:
             "--follow NAME, --retry NAME.",
         )
     if arguments.list:
-        for one in client.ask(config, "GET", AT).document["continuous"]:
+        for one in api.ask("GET", AT)["continuous"]:
             print(json.dumps(one))
     elif arguments.drop:
-        client.ask(config, "DELETE", _path(arguments.drop))
+        api.ask("DELETE", _path(arguments.drop))
     elif arguments.retry:
-        print(json.dumps(client.ask(config, "POST", _path(arguments.retry) + "/retry").document))
+        print(json.dumps(api.ask("POST", _path(arguments.retry) + "/retry")))
     elif arguments.follow:
-        _follow(config, arguments.follow, arguments.after)
+        _follow(api, arguments.follow, arguments.after)
     else:
-        _register(config, arguments)
+        _register(api, arguments)
     return Exit.OK
 
 
-def _register(config: Config, arguments: argparse.Namespace) -> None:
+def _register(api: Client, arguments: argparse.Namespace) -> None:
     to = {"webhook": arguments.webhook, "call": arguments.call}
     given = {name: value for name, value in to.items() if value is not None}
     asked = {"sql": arguments.sql, "when": arguments.when, "to": given or None}
     if arguments.on is not None:
         asked["on"] = arguments.on
     query = "?replace=true" if arguments.replace else ""
-    wait_s = config.api.query_timeout_ms / 1000
-    path = _path(arguments.name) + query
-    print(json.dumps(client.ask(config, "PUT", path, asked, wait_s=wait_s).document))
+    print(json.dumps(api.ask("PUT", _path(arguments.name) + query, asked)))
 
 
-def _follow(config: Config, name: str, after: str | None) -> None:
+def _follow(api: Client, name: str, after: str | None) -> None:
     query = "" if after is None else f"?after={quote(after)}"
-    for line in client.lines(config, f"{_path(name)}/results{query}"):
-        if line != b"\n":
-            sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
+    for line in api.lines(f"{_path(name)}/results{query}"):
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
 
 
 def _path(name: str) -> str:
@@ -106,6 +103,6 @@ COMMANDS = [
             "headrace watch --drop total",
         ),
         run=run_watch,
-        arguments=_arguments,
+        arguments=(_arguments,),
     )
 ]
