@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from api.errors import QueryRefused
 from api.grant import Restriction
 from etl_procs.dataflow import Dataflow
-from etl_procs.model import Outlet
+from etl_procs.model import Kept, Outlet
 from headrace.errors import ConfigError
 
 
@@ -17,6 +17,8 @@ class Flow:
     name: str
     places: tuple[str, ...]
     """Its partitions, as answers name them."""
+    is_moved: bool = True
+    """Whether it gives anything to warehouses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +33,26 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The tables: outlets of the loaded dataflows, and files; as a caller sees them."""
+    """The tables: outlets and streams of the loaded dataflows, and files; as a caller sees them."""
 
     flows: Mapping[str, Flow]
     outlets: tuple[Outlet, ...]
+    streams: tuple[Kept, ...] = ()
+    """Those that no outlet of their dataflow has the name of."""
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
     """By the full names of outlets; those that are not here are seen whole."""
     columns: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        names = frozenset(name for outlet in self.outlets for name in self.shown(outlet).columns)
+        tables = (*self.outlets, *self.streams)
+        names = frozenset(name for table in tables for name in self.shown(table).columns)
         object.__setattr__(self, "columns", names)
 
     @classmethod
     def of(cls, dataflows: Mapping[str, Dataflow], files: Iterable[Outlet] = ()) -> "Catalogue":
         """Make the catalogue of some dataflows, and of tables that are files."""
         flows = {
-            name: Flow(name, tuple(map(flow.place, range(flow.partitions))))
+            name: Flow(name, tuple(map(flow.place, range(flow.partitions))), bool(flow.outlets))
             for name, flow in dataflows.items()
         }
         given = [outlet for flow in dataflows.values() for outlet in flow.outlets.values()]
@@ -58,12 +63,19 @@ class Catalogue:
                     hint="Give it another: queries name its tables by it.",
                 )
             given.append(outlet)
-        return cls(flows, tuple(given))
+        streams = tuple(
+            Kept(flow.name, stream.name, stream.columns)
+            for flow in dataflows.values()
+            for stream in flow.streams.values()
+            if stream.name not in flow.outlets
+        )
+        return cls(flows, tuple(given), streams)
 
     def only(self, tables: Mapping[str, Restriction]) -> "Catalogue":
         """Give what a caller sees who may see these tables alone."""
-        seen = tuple(outlet for outlet in self.outlets if outlet.full_name in tables)
-        return replace(self, outlets=seen, restrictions=tables)
+        outlets = tuple(outlet for outlet in self.outlets if outlet.full_name in tables)
+        streams = tuple(stream for stream in self.streams if stream.full_name in tables)
+        return replace(self, outlets=outlets, streams=streams, restrictions=tables)
 
     def shown(self, outlet: Outlet) -> Shown:
         """Tell what is seen of an outlet."""
@@ -74,14 +86,17 @@ class Catalogue:
         return Shown(outlet, names, restriction.where)
 
     def find(self, schema: str, name: str) -> Shown:
-        """Find the outlet called `name`; the schema may be left out when only one is."""
-        found = [o for o in self.outlets if o.name == name and schema in ("", o.dataflow)]
+        """Find the table called `name`; the schema may be left out when only one is, and it is no
+        stream.
+        """
+        known = (*self.outlets, *self.streams) if schema else self.outlets
+        found = [o for o in known if o.name == name and schema in ("", o.dataflow)]
         asked = f"{schema}.{name}" if schema else name
         if not found:
-            known = ", ".join(sorted(outlet.full_name for outlet in self.outlets)) or "none"
+            names = ", ".join(sorted(outlet.full_name for outlet in self.outlets)) or "none"
             raise QueryRefused(
                 f"there is no table {asked}",
-                hint=f"The tables are: {known}.",
+                hint=f"The tables are: {names}.",
             )
         if len(found) > 1:
             raise QueryRefused(

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Protocol
 
 from api.catalogue import Flow
-from api.errors import NoLonger, NotYet
+from api.errors import NoLonger, NotYet, Unpublished
 from etl_procs import reader
-from etl_procs.model import Outlet
+from etl_procs.model import Kept, Outlet
 from etl_procs.reader import Snapshot
 from etl_procs.store import make_durable
 from headrace.clock import Clock
@@ -70,6 +70,7 @@ class There(Enum):
     WHOLE = "whole"
     """All of them: no dataflow adds to it."""
     NONE = "none"
+    """None: it is a stream, whose batches are kept in the core alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +134,18 @@ def opened(
     wanted = {flow.name: flow for of in fed.values() for flow in of}
     _check_names(moment.as_of, wanted)
     most = 0
-    if wanted and (moment.asks_cores or sum(map(bool, fed.values())) > 1):
+    are_kept = any(isinstance(outlet, Kept) for outlet in holders)
+    if wanted and (moment.asks_cores or are_kept or sum(map(bool, fed.values())) > 1):
         most = max(len(flow.places) for flow in wanted.values())
     with ExitStack() as stack:
         for _ in range(TRIES):
             snapshots: list[Snapshot] = []
             if most:
                 snapshots = stack.enter_context(reader.cut(cores[:most]))
-            seen = {holder: holder.snapshot(of) for holder, of in fed.items()}
+            seen = {
+                holder: holder.snapshot([flow for flow in of if flow.is_moved])
+                for holder, of in fed.items()
+            }
             if not _overtaken(snapshots, list(seen.values())):
                 break
             for holder in seen:
@@ -170,12 +175,14 @@ def opened(
             else standing[freshness]
             for place, standing in standings.items()
         }
-        parts = {
-            outlet: _part(outlet, wanted[outlet.dataflow], at, seen[holder], snapshots)
-            if outlet.dataflow in wanted
-            else Part(There.WHOLE)
-            for outlet, holder in holders.items()
-        }
+        parts = {}
+        for outlet, holder in holders.items():
+            if outlet.dataflow not in wanted:
+                parts[outlet] = Part(There.WHOLE)
+            elif isinstance(outlet, Kept):
+                parts[outlet] = _kept(outlet, wanted[outlet.dataflow], at, snapshots)
+            else:
+                parts[outlet] = _part(outlet, wanted[outlet.dataflow], at, seen[holder], snapshots)
         for partition in sorted({r.partition for part in parts.values() for r in part.staged}):
             make_durable(cores[partition])  # no core must lose what an answer tells
         as_of = {wanted[name].places[p]: batch for (name, p), batch in at.items()}
@@ -219,6 +226,8 @@ def _standing(
 ) -> dict[Freshness, int]:
     """Tell the batch of a partition that each freshness means."""
     holding = [one for one in seen if place in one.arrived]
+    if not holding:  # it gives nothing to any warehouse
+        return dict.fromkeys(Freshness, snapshots[place[1]].batch(place[0]))
     arrived = max(one.arrived[place].batch for one in holding)
     committed = snapshots[place[1]].batch(place[0]) if snapshots else arrived
     return {
@@ -289,7 +298,6 @@ def _part(
             _check_core(place, flow.places[place[1]], row, snapshots[place[1]])
         if through > row.batch:
             staged.append(Range(snapshots[place[1]], place[1], row.batch, through))
-    measured = [r.snapshot.measure(outlet, r.after, r.through) for r in staged]
     there = There.BOUNDED
     if all(min(at[p], seen.arrived[p].batch) == seen.merged[p] for p in places):
         there = There.MAIN  # whatever has arrived beyond it is not asked for, or there is nothing
@@ -304,6 +312,35 @@ def _part(
             hint=f"Ask as of {arrived} or later.",
         )
     bounds = tuple(at[place] for place in places) if there is There.BOUNDED else ()
+    return _measured(outlet, there, bounds, staged)
+
+
+def _kept(stream: Kept, flow: Flow, at: Mapping[Place, int], snapshots: Sequence[Snapshot]) -> Part:
+    """Find what is kept of a stream, through the batch of the cut."""
+    found = []
+    for place in _places(flow):
+        snapshot, through = snapshots[place[1]], at[place]
+        after = snapshot.kept_after(stream)
+        if after is None:
+            raise Unpublished(
+                f"nothing is kept of the stream {stream.full_name}: it is not published",
+                hint=f"Publish it: PUT /v1/streams/{stream.dataflow}/{stream.name}/published; its "
+                "batches are kept from then on.",
+            )
+        if through < after:
+            raise NoLonger(
+                f"of {stream.full_name}, the batches through {after} are not kept, and the answer "
+                f"would be as of batch {through}",
+                hint="Ask for a later one, or with freshness staged.",
+            )
+        found.append(Range(snapshot, place[1], after, through))
+    return _measured(stream, There.NONE, (), found)
+
+
+def _measured(
+    outlet: Outlet, there: There, bounds: tuple[int, ...], staged: Sequence[Range]
+) -> Part:
+    measured = [r.snapshot.measure(outlet, r.after, r.through) for r in staged]
     held = tuple(r for r, (rows, _) in zip(staged, measured, strict=True) if rows)
     rows, size = (sum(of) for of in zip((0, 0), *measured, strict=True))
     return Part(there, bounds, held, rows, size)

@@ -118,8 +118,9 @@ class Finisher:
         except duckdb.InterruptException as error:
             raise QueryCancelled(CANCELLED, hint="Ask it again.") from error
         except duckdb.Error as error:
-            if self._failed is not None:
-                raise self._failed from error
+            failed, self._failed = self._failed, None
+            if failed is not None:
+                raise failed from error
             raise Unfinished(
                 f"the island cannot compute it: {error}", hint="Ask with the plan ship."
             ) from error

@@ -32,7 +32,7 @@ from api.shims import Shim, Whole
 from api.shims.files import Folder
 from api.shims.sessions import Sessions
 from api.split import Split, split
-from etl_procs.model import Outlet
+from etl_procs.model import Kept, Outlet
 from etl_procs.reader import Reader
 from headrace.clock import Clock, SystemClock
 from headrace.errors import Refused
@@ -83,6 +83,15 @@ class Setting:
     files: tuple[Folder, ...] = ()
     memory_mb: int = 512
     """For what the island itself computes."""
+
+    def feeds(self, place: Warehouse, outlet: Outlet) -> bool:
+        """Whether an outlet's rows go to a warehouse; or, of a stream, others of its dataflow, or
+        nothing of it goes to any.
+        """
+        if not isinstance(outlet, Kept):
+            return place.takes(outlet)
+        others = [o for o in self.catalogue.outlets if o.dataflow == outlet.dataflow]
+        return not self.catalogue.flows[outlet.dataflow].is_moved or any(map(place.takes, others))
 
 
 class Island:
@@ -179,7 +188,8 @@ class Island:
         place: Whole,
         sessions: AbstractSet[Shim],
     ) -> Iterator[Cut]:
-        if len(sessions) == 1 and moment.asks_cores:
+        are_kept = any(isinstance(outlet, Kept) for outlet in homes)
+        if len(sessions) == 1 and (moment.asks_cores or are_kept):
             with self._kept_if_well():
                 place.prepare(list(homes))
         setting = self.setting
@@ -230,16 +240,16 @@ class Island:
                 homes[outlet] = sessions.folder(folders[0])
             else:
                 rest.append(outlet)
-        takers = [place for place in setting.warehouses if all(map(place.takes, rest))]
+        takers = [p for p in setting.warehouses if all(setting.feeds(p, o) for o in rest)]
         for outlet in rest:
-            found = takers or [place for place in setting.warehouses if place.takes(outlet)]
+            found = takers or [p for p in setting.warehouses if setting.feeds(p, outlet)]
             if not found:
                 raise QueryRefused(
                     f"no warehouse has {outlet.full_name}",
                     hint="Route it to one: see warehouse.tables.",
                 )
             homes[outlet] = sessions.warehouse(found[0])
-        first = takers or [place for place in setting.warehouses if place.takes(rest[0])]
+        first = takers or [p for p in setting.warehouses if setting.feeds(p, rest[0])]
         return homes, sessions.warehouse(first[0])
 
 

@@ -18,7 +18,7 @@ from api.island import Setting
 from etl_procs import graph, reader
 from etl_procs.dataflow import Dataflow
 from etl_procs.history import Taken
-from etl_procs.model import Outlet, Procedure, Stream
+from etl_procs.model import Kept, Outlet, Procedure, Stream
 from etl_procs.reader import Snapshot
 from headrace.errors import Refused
 from migrations import ledger, rows, staged
@@ -92,6 +92,11 @@ class Finder:
     def find(self, dataflow: str, table: str, asked: Asked) -> Found:
         """Find rows; the dataflow may be empty where only one has a table of that name."""
         outlet = self.setting.catalogue.find(dataflow, table).outlet
+        if outlet.dataflow not in self.dataflows or isinstance(outlet, Kept):
+            raise Refused(
+                f"{outlet.full_name} is no table of a warehouse",
+                hint="What can be traced is a row of a dataflow's outlet.",
+            )
         flow, place = self.dataflows[outlet.dataflow], self._place(outlet, asked)
         alike = rows.wanted(outlet, _texts(outlet, asked))
         procedures = graph.writers(flow, outlet)

@@ -112,6 +112,11 @@ class Outlet(_Named):
     """The columns of the indexes that the warehouse's table has beside its key."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kept(Outlet):
+    """A published stream as a table of its kept batches, which no warehouse ever has."""
+
+
 class Strategy(Enum):
     """Where a lookup finds its answers."""
 

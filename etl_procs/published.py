@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from etl_procs import confirmed, staging
 from etl_procs.batch import Batch, table_of
-from etl_procs.model import Outlet, Stream
+from etl_procs.model import Kept, Outlet, Stream
 from etl_procs.staging import BATCH
 from headrace import arrow
 
@@ -64,6 +64,19 @@ STAGED = """\
 SELECT number, data FROM headrace_staged
 WHERE dataflow = :dataflow AND outlet = :name AND last_batch > :after AND number >= :number
 ORDER BY last_batch, number"""
+
+RANGE = """\
+SELECT first_batch, last_batch, data FROM headrace_published_batches
+WHERE dataflow = :dataflow AND stream = :stream AND last_batch > :after AND first_batch <= :through
+ORDER BY last_batch, number"""
+
+SIZE_OF_RANGE = """\
+SELECT coalesce(sum(length(data)), 0) FROM headrace_published_batches
+WHERE dataflow = :dataflow AND stream = :stream AND last_batch > :after AND first_batch <= :through
+"""
+
+VALUE_BYTES = 8
+"""About, where rows are to be guessed from bytes."""
 
 SMALL = 100
 """Up to so many tuples, a table of all of them costs less than one for each batch."""
@@ -164,7 +177,7 @@ def after(connection: sqlite3.Connection, what: Stream | Outlet) -> int | None:
     """Tell after which batch all of a stream, or of what was staged for an outlet, is kept; None
     for a stream that is not published.
     """
-    if isinstance(what, Outlet):
+    if isinstance(what, Outlet) and not isinstance(what, Kept):
         return confirmed.forgotten(connection, what.dataflow)
     return of(connection, what.dataflow).get(what.name)
 
@@ -179,6 +192,33 @@ def batches(
     statement = STAGED if isinstance(what, Outlet) else BATCHES
     for found, data in connection.execute(statement, of_what):
         yield found, arrow.from_bytes(data)
+
+
+def between(
+    connection: sqlite3.Connection, table: Kept, *, after: int, through: int
+) -> Iterator[pa.Table]:
+    """Read the batches of (after, through] of a stream, in order, as `staging.schema` says. What
+    was kept before a column was declared lacks it.
+    """
+    of = {"dataflow": table.dataflow, "stream": table.name, "after": after, "through": through}
+    declared = staging.schema(table)
+    for found in staging.within_range(connection.execute(RANGE, of), after, through):
+        columns = [
+            found[field.name].cast(field.type)
+            if field.name in found.column_names
+            else pa.nulls(found.num_rows, field.type)
+            for field in declared
+        ]
+        yield pa.table(columns, schema=declared)
+
+
+def measure(
+    connection: sqlite3.Connection, table: Kept, *, after: int, through: int
+) -> tuple[int, int]:
+    """Tell how many rows and bytes that is, about."""
+    of = {"dataflow": table.dataflow, "stream": table.name, "after": after, "through": through}
+    (size,) = connection.execute(SIZE_OF_RANGE, of).fetchone()
+    return -(-size // (VALUE_BYTES * (1 + len(table.columns.names)))), size
 
 
 def _table(stream: Stream, batches: list[Batch]) -> pa.Table:

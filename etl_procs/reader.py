@@ -16,7 +16,7 @@ from etl_procs.dead_letters import DeadLetters
 from etl_procs.door import Door
 from etl_procs.errors import BadQuery, primary_code
 from etl_procs.history import Origins
-from etl_procs.model import Outlet, Stream
+from etl_procs.model import Kept, Outlet, Stream
 from etl_procs.rules import Value
 from etl_procs.store import STEPS_BETWEEN_LOOKS
 from headrace.clock import SystemClock
@@ -94,8 +94,10 @@ class Snapshot:
 
     def staged(self, outlet: Outlet, after: int, through: int) -> Iterator[pa.Table]:
         """Read what the batches of (after, through] gave to `outlet`, in order, with their
-        batch: see `staging.schema`.
+        batch: see `staging.schema`. A stream was given its own.
         """
+        if isinstance(outlet, Kept):
+            return published.between(self._connection, outlet, after=after, through=through)
         return staging.between(self._connection, outlet, after=after, through=through)
 
     def kept_after(self, what: Stream | Outlet) -> int | None:
@@ -114,6 +116,8 @@ class Snapshot:
 
     def measure(self, outlet: Outlet, after: int, through: int) -> tuple[int, int]:
         """Tell how many rows and bytes that is, about."""
+        if isinstance(outlet, Kept):
+            return published.measure(self._connection, outlet, after=after, through=through)
         return staging.measure(self._connection, outlet, after=after, through=through)
 
     def within(self, outlets: Iterable[Outlet], after: int, through: int, size_max: int) -> int:

@@ -116,10 +116,15 @@ def between(
     connection: sqlite3.Connection, outlet: Outlet, *, after: int, through: int
 ) -> Iterator[pa.Table]:
     """Read what the batches of (after, through] gave to `outlet`, in order, as `schema` says."""
-    for first, last, data in connection.execute(
-        RANGE,
-        {"dataflow": outlet.dataflow, "outlet": outlet.name, "after": after, "through": through},
-    ):
+    of = {"dataflow": outlet.dataflow, "outlet": outlet.name, "after": after, "through": through}
+    return within_range(connection.execute(RANGE, of), after, through)
+
+
+def within_range(
+    blobs: Iterable[tuple[int, int, bytes]], after: int, through: int
+) -> Iterator[pa.Table]:
+    """Read of blobs, each with its first batch and its last, the rows of (after, through]."""
+    for first, last, data in blobs:
         table = arrow.from_bytes(data)
         if first <= after or last > through:
             batches = table[BATCH]

@@ -23,9 +23,9 @@ from api import sources
 from api.answer import Column
 from api.catalogue import Flow, Shown
 from api.costs import Estimate
-from api.cut import Part, Seen
+from api.cut import Part, Seen, There
 from api.errors import SLOW, LimitExceeded, NotReady, QueryRefused
-from etl_procs.model import Outlet
+from etl_procs.model import Kept, Outlet
 from headrace.errors import HeadraceError
 from migrations import ledger, roles, tables, warehouse
 from migrations.errors import Away, translated
@@ -51,6 +51,9 @@ EXPORT: LiteralString = "SELECT pg_export_snapshot()"
 IMPORT: LiteralString = "SET TRANSACTION SNAPSHOT {snapshot}"
 CREATE: LiteralString = """\
 CREATE TEMPORARY TABLE {name} ON COMMIT DELETE ROWS AS SELECT * FROM {delta} WITH NO DATA"""
+CREATE_KEPT: LiteralString = """\
+CREATE TEMPORARY TABLE {name} ON COMMIT DELETE ROWS AS
+SELECT NULL::bigint AS {batch}, NULL::integer AS {partition}, none.* FROM ({there}) AS none"""
 ANALYZE: LiteralString = "ANALYZE pg_temp.{name}"
 
 EXPLAIN = b"EXPLAIN (FORMAT JSON) "
@@ -117,10 +120,9 @@ class Postgres:
             if outlet in self._made:
                 continue
             name = f"staged_{len(self._made)}"
-            delta = tables.identifier(tables.delta(outlet))
             try:
                 with _told(self._timeout_ms):
-                    self._do(sql.SQL(CREATE).format(name=sql.Identifier(name), delta=delta))
+                    self._do(_create(name, outlet))
             except NotReady as error:
                 raise _unprepared(outlet.dataflow) from error
             self._made[outlet] = name
@@ -241,6 +243,19 @@ class Postgres:
         if info is None:
             return "unknown"
         return info.regtype if info.oid == oid else f"{info.regtype}[]"
+
+
+def _create(name: str, outlet: Outlet) -> sql.Composed:
+    """Make the statement of a temporary table: as delta is; a stream has none."""
+    if isinstance(outlet, Kept):
+        return sql.SQL(CREATE_KEPT).format(
+            name=sql.Identifier(name),
+            batch=sql.Identifier(tables.BATCH),
+            partition=sql.Identifier(tables.PARTITION),
+            there=sources.there(Shown(outlet, outlet.columns.names), Part(There.NONE)),
+        )
+    delta = tables.identifier(tables.delta(outlet))
+    return sql.SQL(CREATE).format(name=sql.Identifier(name), delta=delta)
 
 
 def _digits(oid: int, modifier: int) -> tuple[int, int] | None:
