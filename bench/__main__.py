@@ -29,6 +29,8 @@ NAMES = (
     "trades",
     "tpcdi",
     "union",
+    "analytics",
+    "api",
 )
 """Each is a module of this package, with a `run`, and a docstring whose first line tells what."""
 

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 from bench import (
     broker,
     consumers,
-    dlt_environment,
     killing,
     migrate_changes,
     migrate_kafka_connect,
     migrate_ours,
     migrate_state,
+    peers_environment,
     postgres,
 )
 from bench.consumers import READING
@@ -44,6 +44,7 @@ PUSH_ALONE = "headrace_push_alone"
 DLT_TYPES = {Type.INTEGER: "bigint", Type.REAL: "double", Type.TEXT: "text"}
 DIES_AT = 1
 """At which commit a consumer is killed."""
+DLT_PROGRAM = Path(__file__).parent / "migrate_dlt.py"
 DLT_RECORDS, DLT_HARMED_RECORDS = 50_000, 1_000
 """Records in one run of its pipeline; fewer where it is killed, so that there are several."""
 SLOW = (consumers.CORE, DLT, DEBEZIUM)
@@ -248,7 +249,7 @@ def _dlt(
         "tables": tables,
         **more,
     }
-    return [dlt_environment.python(), dlt_environment.PROGRAM, json.dumps(job)]
+    return [peers_environment.python(), DLT_PROGRAM, json.dumps(job)]
 
 
 def _debezium_seconds(work: Work, schema: str) -> float:

@@ -14,7 +14,7 @@ from bench.bare import GROUP_BATCHES
 from etl_procs import ledger
 from etl_procs.batch import ARRIVAL, Arrived, place_of
 from etl_procs.calls import Caller
-from etl_procs.core import Core
+from etl_procs.core import Core, core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Stream
 from headrace import config
@@ -27,7 +27,8 @@ ARRIVE_ROWS = 10_000
 GROUP_MS = 1_000
 """Long enough that the number of batches alone ends a group, as it does with the peers."""
 
-FILE = "core.sqlite"
+FILE = core_path(Path()).name
+"""Of a first partition, as in a data folder."""
 
 
 class Ours:

@@ -27,13 +27,13 @@ def settings(folder: Path) -> config.Config:
 
 
 @contextmanager
-def running(part: Part, home: Home) -> Iterator[None]:
-    """Run a part, from when it answers to the end of the block."""
+def running(part: Part, home: Home) -> Iterator[int]:
+    """Run a part, from when it answers to the end of the block; give its process's number."""
     started = child.spawn(part, home, lambda _child: None)
     assert started is not None, "the folder is new"
     try:
         _wait_until_ready(started)
-        yield
+        yield started.pid
     finally:
         started.stop()
         if not started.dead.wait(part.stop_timeout_s):
@@ -46,7 +46,7 @@ def _wait_until_ready(started: Child) -> None:
     while True:
         try:
             return started.part.probe(started.pid)
-        except (NotRunning, psycopg.OperationalError) as error:
+        except (NotRunning, OSError, psycopg.OperationalError) as error:
             if time.monotonic() > deadline or started.dead.wait(PROBE_EVERY_S):
                 raise HeadraceError(
                     f"the {started.part.name} of the experiment did not become ready: {error}",

@@ -13,10 +13,16 @@ from bench.consumers import READING
 from bench.migrate_peers import HEADRACE, PEERS, PUSH_ALONE
 from bench.tpcdi_loading import STAGES
 from bench.trades import RATE
+from bench.union import SHAPES_LARGE
 
 WIDTH, LABEL, BAR, GAP = 760, 240, 18, 8
 OURS, PEER = "#1f6f8b", "#b8b8b8"
 EXACT_BELOW = 100
+UNION_PLANS = {
+    "ship": ("shipped", PEER),
+    "split": ("divided", OURS),
+    "warehouse": ("the warehouse alone", OURS),
+}
 STEPS_SHOWN = 12
 
 Report = dict[str, Any]
@@ -96,6 +102,36 @@ def tpcdi(report: Report) -> Groups:
     }
 
 
+def union(report: Report) -> Groups:
+    """Give the milliseconds of both plans, by the share that is staged, of the largest table."""
+    size = max(report["settings"]["sizes"])
+    groups: Groups = {}
+    for shape in SHAPES_LARGE:
+        bars = {
+            f"{key.split('_at_')[1].split('_')[0]} % staged, {UNION_PLANS[plan][0]}": (
+                took,
+                UNION_PLANS[plan][1],
+            )
+            for key, took in report["figures"].items()
+            for plan in UNION_PLANS
+            if key.startswith(f"{shape}_of_{size}_at_") and key.endswith(f"_{plan}_ms")
+        }
+        groups[f"{report['settings']['shapes'][shape]}, {size:,} rows"] = bars
+    return groups
+
+
+def analytics(report: Report) -> Groups:
+    """Give the milliseconds of each query, ours and the peers'."""
+    peers = report["peers"].items()
+    return {
+        key.removesuffix("_ms").replace("_", " "): {
+            "Headrace, 1 % staged": (took, OURS),
+            **{f"{who.replace('_', ' ')}, all merged": (of[key], PEER) for who, of in peers},
+        }
+        for key, took in report["figures"].items()
+    }
+
+
 def _of(figures: Mapping[str, float], kind: str) -> Iterable[tuple[str, float]]:
     """Give the seconds of a kind by what they are of."""
     return (
@@ -114,6 +150,8 @@ PLOTS: dict[str, tuple[str, Callable[[Report], Groups]]] = {
     "migrate": ("Changes a second (peers: read from Kafka, too)", migrate),
     "trades": ("TPC-DI's trades a second into DimTrade, by the trades of a batch", trades),
     "tpcdi": ("Where the seconds of TPC-DI's historical load go", tpcdi),
+    "union": ("Milliseconds of a query over what is staged and what is merged", union),
+    "analytics": ("Milliseconds of analytic queries over TPC-DI's warehouse", analytics),
 }
 
 

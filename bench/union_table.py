@@ -70,17 +70,18 @@ class Took(NamedTuple):
 class Union:
     """Tables of which a part is staged, and the rest is merged."""
 
-    def __init__(self, island: Island, moving: Moving) -> None:
+    def __init__(self, island: Island, moving: Moving, flow: Dataflow) -> None:
         self.island = island
         self._moving = moving
+        self._flow = flow
         self._staged = BATCHES
 
     def stage_only(self, percent: int) -> None:
         """Move rows on until only so many are staged: there is no way back."""
         while self._staged > percent:
-            self._moving.push_once(union, self._staged - percent)
+            self._moving.push_once(self._flow, self._staged - percent)
             self._staged = percent
-        self._moving.merge(union)
+        self._moving.merge(self._flow)
         self._moving.connection.execute("ANALYZE")
 
     def ask(self, sql: str, plan: Plan | None = None) -> Took:
@@ -106,13 +107,20 @@ def asked(sql: str, plan: Plan | None = None) -> Asked:
 def staged(folder: Path, url: str, count: int) -> Iterator[Union]:
     """Stage tables of so many rows."""
     each = count // BATCHES
+    with Ours(folder, union, "strong", group=1) as ours:
+        ours.feed(arrivals(parts, [(number * each, each) for number in range(BATCHES)]))
+    with over(folder, url, union) as opened:
+        yield opened
+
+
+@contextmanager
+def over(folder: Path, url: str, flow: Dataflow) -> Iterator[Union]:
+    """Open the tables of a dataflow, all of which a core has staged."""
     with ExitStack() as opened:
-        with Ours(folder, union, "strong", group=1) as ours:
-            ours.feed(arrivals(parts, [(number * each, each) for number in range(BATCHES)]))
         move = opened.enter_context(moving(folder, url))
-        anew(move.connection, union)
-        move.origin.feed(union.name, [DEFAULT])
-        catalogue = Catalogue.of({union.name: union})
+        anew(move.connection, flow)
+        move.origin.feed(flow.name, [DEFAULT])
+        catalogue = Catalogue.of({flow.name: flow})
         island = Island(Setting((Warehouse(DEFAULT, url),), (folder / FILE,), catalogue))
         opened.callback(island.close)
-        yield Union(island, move)
+        yield Union(island, move, flow)

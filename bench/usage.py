@@ -102,7 +102,17 @@ class Usage:
 
 def own_peak_mb() -> float:
     """Tell the most memory that this process has had; what it was forked from is no part of it."""
-    return _mb(os.getpid(), "status", "VmHWM")
+    return peak_mb(os.getpid())
+
+
+def peak_mb(pid: int) -> float:
+    """Tell the most memory that a process has had."""
+    return _mb(pid, "status", "VmHWM")
+
+
+def children(pid: int) -> list[int]:
+    """Name the processes that a process has started."""
+    return _children()[pid]
 
 
 def _mb(pid: int, file: str, name: str) -> float:

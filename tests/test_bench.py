@@ -68,7 +68,7 @@ def test_without_a_name_every_experiment_is_listed_with_a_line(
     assert all(len(line.split()) > 3 for line in lines)
 
 
-LONG = ("ingest", "tpcdi")
+LONG = ("ingest", "tpcdi", "analytics", "api")
 """What starts whole stacks."""
 EXPERIMENTS = [
     pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in command.NAMES

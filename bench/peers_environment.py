@@ -1,4 +1,4 @@
-"""The environment of dlt, which a benchmark makes when it needs it: `make setup` does not."""
+"""The environment of peers in Python, made when a benchmark needs it: `make setup` does not."""
 
 import hashlib
 import shutil
@@ -14,7 +14,6 @@ FOLDER = ROOT / ".venv-peers"
 LOCK = ROOT / "requirements" / "peers.txt"
 UV = ROOT / ".tools" / "bin" / "uv"
 STAMP = "made-from.txt"
-PROGRAM = Path(__file__).parent / "migrate_dlt.py"
 
 
 def is_there() -> bool:
@@ -32,7 +31,7 @@ def python() -> Path:
 
 def _make() -> None:
     if not UV.exists():
-        raise Missing("the installer of dlt's environment is not there", hint="`make setup`")
+        raise Missing("the installer of the peers' environment is not there", hint="`make setup`")
     shutil.rmtree(FOLDER, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{FOLDER.name}-", dir=ROOT) as work:
         made = Path(work) / "made"
