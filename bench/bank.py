@@ -18,8 +18,8 @@ from random import Random
 
 from bench import bare
 from bench.bare import GROUP_BATCHES
-from bench.harness import Figures, Result, Setup, Times, copy, in_turns_per, timed
-from bench.ours import GROUP_MS, Ours, arrivals
+from bench.harness import Figures, Result, Setup, Times, copy, in_turns_per
+from bench.ours import GROUP_MS, Ours, fed
 from etl_procs import Batch, Dataflow, Transaction, by_count
 
 OPENING = 1_000
@@ -217,14 +217,7 @@ def _templates(folder: Path, accounts: int) -> Path:
 def _ours(work: Work, templates: Path, folder: Path) -> float:
     copy(templates / "ours", folder)
     flow = dataflow(work.case.accounts, work.case.batch)
-    fed = arrivals(flow.streams["transfers"], work.transfers)
-    with Ours(folder, flow, "strong") as ours:
-        with timed() as seconds:
-            ours.feed(fed)
-        connection = sqlite3.connect(ours.path)
-        _compare(connection, work, "our dataflow")
-        connection.close()
-    return seconds()
+    return fed(folder, flow, work.transfers, partial(_compare, work, "our dataflow"))
 
 
 def _bare(work: Work, templates: Path, folder: Path) -> float:
@@ -236,11 +229,7 @@ def _bare(work: Work, templates: Path, folder: Path) -> float:
     def take(batch: list[Transfer]) -> None:
         bare.savepoint(connection, transfer_all, connection, batch)
 
-    with timed() as seconds:
-        bare.run(connection, batches, take, GROUP_BATCHES)
-    _compare(connection, work, "the bare loop")
-    connection.close()
-    return seconds()
+    return bare.ran(connection, batches, take, partial(_compare, work, "the bare loop"))
 
 
 def transfer_all(connection: sqlite3.Connection, batch: Sequence[Transfer]) -> int:
@@ -257,6 +246,6 @@ def transfer_all(connection: sqlite3.Connection, batch: Sequence[Transfer]) -> i
     return rejected
 
 
-def _compare(connection: sqlite3.Connection, work: Work, who: str) -> None:
+def _compare(work: Work, who: str, connection: sqlite3.Connection) -> None:
     balances = array("q", (n for (n,) in connection.execute("SELECT balance FROM accounts")))
     assert balances == work.balances, f"{who} ended with other balances than the rules"

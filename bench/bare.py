@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bench.harness import timed
+
 GROUP_BATCHES = 64
 """As many batches as our core commits together, unless it is told otherwise."""
 
@@ -40,6 +42,20 @@ def run(
         for batch in batches[start : start + group]:
             take(batch)
         connection.execute("COMMIT")
+
+
+def ran(
+    connection: sqlite3.Connection,
+    batches: Sequence[B],
+    take: Callable[[B], None],
+    check: Callable[[sqlite3.Connection], None],
+) -> float:
+    """Run it in groups as large as ours; tell the seconds, once what came of it is checked."""
+    with timed() as seconds:
+        run(connection, batches, take, GROUP_BATCHES)
+    check(connection)
+    connection.close()
+    return seconds()
 
 
 def savepoint(connection: sqlite3.Connection, body: Callable[..., T], *arguments: Any) -> T:

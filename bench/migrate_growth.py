@@ -8,10 +8,10 @@ from typing import LiteralString
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from bench import migrate_copies, migrate_filled
+from bench import migrate_mains
 from bench.harness import Result, Setup, copy, folder, in_turns_per, timed
 from bench.ingest_data import NAMES
-from bench.migrate_filled import BATCH, KEPT_MAIN, traded
+from bench.migrate_mains import BATCH, KEPT_MAIN, traded
 from bench.migrate_ours import HERE, Moving, moving, stage_trades
 from bench.ours import Ours
 
@@ -56,14 +56,14 @@ def run(setup: Setup, conninfo: str) -> Result:
 def make(conninfo: str, mains: list[int]) -> None:
     """Make a database for each, of the one before."""
     smallest, *others = mains
-    migrate_filled.make(conninfo, smallest, _name(smallest))
+    migrate_mains.make(conninfo, smallest, _name(smallest))
     names = sql.SQL(", ").join(sql.Identifier(name) for name in NAMES if name != "id")
     for before, rows in zip(mains, others, strict=False):
-        migrate_copies.copy(conninfo, _name(before), _name(rows))
-        with migrate_copies.connected(conninfo, _name(rows)) as connection:
+        migrate_mains.copy(conninfo, _name(before), _name(rows))
+        with migrate_mains.connected(conninfo, _name(rows)) as connection:
             grow = sql.SQL(GROW).format(main=KEPT_MAIN, others=names)
             connection.execute(grow, {"rows": before})
-            migrate_filled.analyze(connection, KEPT_MAIN)
+            migrate_mains.analyze(connection, KEPT_MAIN)
             connection.execute("CHECKPOINT")
 
 

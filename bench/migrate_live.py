@@ -12,13 +12,11 @@ from typing import LiteralString, NamedTuple
 
 from psycopg import sql
 
-from bench import migrate_copies, migrate_filled, migrate_merging
+from bench import migrate_mains, migrate_merging
 from bench.harness import Result, Setup, Times, Trial, in_turns
-from bench.migrate_copies import BASE
-from bench.migrate_filled import KEPT_MAIN, LOG_MAIN, kept, log, logged, traded
+from bench.migrate_mains import BASE, KEPT_MAIN, LOG_MAIN, NAMED, kept, log, logged, traded
 from bench.migrate_merging import Sizes
 from bench.migrate_ours import HERE
-from bench.migrate_tables import COLUMNS
 from bench.postgres import Connection
 from etl_procs.model import Outlet
 from headrace.crash import CrashPoints
@@ -57,8 +55,8 @@ def run(setup: Setup, conninfo: str) -> Result:
     size = Sizes(migrate_merging.sizes(setup).main, setup.size(full=100_000, quick=4_000))
     make(conninfo, size)
     with (
-        migrate_copies.connected(conninfo, BASE) as pending,
-        migrate_copies.connected(conninfo, MERGED) as merged,
+        migrate_mains.connected(conninfo, BASE) as pending,
+        migrate_mains.connected(conninfo, MERGED) as merged,
     ):
         found = cases(pending, merged)
         check(pending, merged)
@@ -78,15 +76,15 @@ def run(setup: Setup, conninfo: str) -> Result:
 
 def make(conninfo: str, size: Sizes) -> None:
     """Make both databases, of the one that the merges began with."""
-    with migrate_copies.connected(conninfo, BASE) as base:
-        migrate_filled.fill_delta(base, size.main, size.delta)
-        migrate_filled.fill_log(base, size.main, size.delta)
-    migrate_copies.copy(conninfo, BASE, MERGED)
-    with migrate_copies.connected(conninfo, MERGED) as merged:
+    with migrate_mains.connected(conninfo, BASE) as base:
+        migrate_mains.fill_delta(base, size.main, size.delta)
+        migrate_mains.fill_log(base, size.main, size.delta)
+    migrate_mains.copy(conninfo, BASE, MERGED)
+    with migrate_mains.connected(conninfo, MERGED) as merged:
         for flow in (traded, logged):
             Merging(HERE, CrashPoints()).run(merged, flow)
         for main in (KEPT_MAIN, LOG_MAIN):
-            migrate_filled.analyze(merged, main)
+            migrate_mains.analyze(merged, main)
 
 
 def cases(pending: Connection, merged: Connection) -> dict[str, Case]:
@@ -105,9 +103,9 @@ def check(pending: Connection, merged: Connection) -> None:
     """See that both show the same; what is read first comes from the disk, too."""
     for outlet in (kept, log):
         live, main = _live(outlet), tables.identifier(tables.main(outlet))
-        wanted = migrate_copies.summed(merged, main, COLUMNS)
-        assert migrate_copies.summed(pending, live, COLUMNS) == wanted, outlet.name
-        assert migrate_copies.summed(merged, live, COLUMNS) == wanted, outlet.name
+        wanted = migrate_mains.summed(merged, main, NAMED)
+        assert migrate_mains.summed(pending, live, NAMED) == wanted, outlet.name
+        assert migrate_mains.summed(merged, live, NAMED) == wanted, outlet.name
 
 
 def trials(found: Mapping[str, Case]) -> dict[str, Trial]:

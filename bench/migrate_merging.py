@@ -11,10 +11,9 @@ from typing import LiteralString, NamedTuple
 
 from psycopg import sql
 
-from bench import migrate_copies, migrate_filled
+from bench import migrate_mains
 from bench.harness import Result, Setup, in_turns_per, timed
-from bench.migrate_copies import BASE
-from bench.migrate_filled import KEPT_DELTA, KEPT_MAIN, kept, traded
+from bench.migrate_mains import BASE, KEPT_DELTA, KEPT_MAIN, kept, traded
 from bench.migrate_ours import HERE
 from bench.postgres import Connection
 from headrace.crash import CrashPoints, Point
@@ -68,7 +67,7 @@ class Merges:
 
     def ours(self, _place: Path) -> float:
         """Merge as we do; tell the seconds until the commit."""
-        with migrate_copies.copied(self._conninfo) as connection:
+        with migrate_mains.copied(self._conninfo) as connection:
             watch = Watch()
             began = time.perf_counter()
             Merging(HERE, watch).run(connection, traded)
@@ -78,7 +77,7 @@ class Merges:
 
     def by_hand(self, _place: Path) -> float:
         """Merge by hand, in the same tables."""
-        with migrate_copies.copied(self._conninfo) as connection:
+        with migrate_mains.copied(self._conninfo) as connection:
             connection.execute(_renamed())
             connection.execute("SET work_mem = '64MB'")
             with timed() as seconds, connection.transaction():
@@ -88,7 +87,7 @@ class Merges:
             return seconds()
 
     def _check(self, connection: Connection, table: sql.Identifier) -> None:
-        self._ends.add(migrate_copies.summed(connection, table))
+        self._ends.add(migrate_mains.summed(connection, table))
         assert len(self._ends) == 1, self._ends
 
 
@@ -113,9 +112,9 @@ def _renamed() -> sql.Composed:
 def run(setup: Setup, conninfo: str) -> Result:
     """Merge in both ways, in turns."""
     size = sizes(setup)
-    migrate_filled.make(conninfo, size.main)
-    with migrate_copies.connected(conninfo, BASE) as base:
-        migrate_filled.fill_delta(base, size.main, size.delta)
+    migrate_mains.make(conninfo, size.main)
+    with migrate_mains.connected(conninfo, BASE) as base:
+        migrate_mains.fill_delta(base, size.main, size.delta)
     merges = Merges(conninfo)
     trials = {"ours": merges.ours, "by_hand": merges.by_hand}
     times = in_turns_per(trials, setup, size.delta)

@@ -11,6 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from bench.bare import GROUP_BATCHES
+from bench.harness import timed
 from etl_procs import ledger
 from etl_procs.batch import ARRIVAL, Arrived, place_of
 from etl_procs.calls import Caller
@@ -84,6 +85,24 @@ class Ours:
     ) -> None:
         self._callers.close()
         self.core.close()
+
+
+def fed(
+    folder: Path,
+    flow: Dataflow,
+    rows: Sequence[Sequence[Any]],
+    check: Callable[[sqlite3.Connection], None],
+    durability: str = "strong",
+) -> float:
+    """Feed a dataflow of one border stream; tell the seconds, once what came of it is checked."""
+    (stream,) = flow.borders
+    arrived = arrivals(stream, rows)
+    with Ours(folder, flow, durability) as ours:
+        with timed() as seconds:
+            ours.feed(arrived)
+        with closing(sqlite3.connect(ours.path)) as connection:
+            check(connection)
+    return seconds()
 
 
 def arrivals(

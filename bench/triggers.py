@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bench import bare
 from bench.bare import GROUP_BATCHES
-from bench.harness import Figures, Result, Setup, Trial, in_turns_per, timed
-from bench.ours import GROUP_MS, Ours, arrivals
+from bench.harness import Figures, Result, Setup, Trial, in_turns_per
+from bench.ours import GROUP_MS, fed
 from etl_procs import Batch, Dataflow, Stream, Transaction, by_count
 
 STEPS = (3, 10)
@@ -119,14 +119,8 @@ def _step(tx: Transaction, batch: Batch, step: int) -> None:
 
 
 def _ours(flow: Dataflow, count: int, steps: int, folder: Path) -> float:
-    fed = arrivals(flow.streams["numbers"], [(number,) for number in range(count)])
-    with Ours(folder, flow, "strong") as ours:
-        with timed() as seconds:
-            ours.feed(fed)
-        connection = sqlite3.connect(ours.path)
-        _compare(connection, count, steps)
-        connection.close()
-    return seconds()
+    rows = [(number,) for number in range(count)]
+    return fed(folder, flow, rows, partial(_compare, count, steps))
 
 
 def _bare(procedures: int, count: int, steps: int, folder: Path) -> float:
@@ -142,11 +136,7 @@ def _bare(procedures: int, count: int, steps: int, folder: Path) -> float:
         for step in alone:
             bare.savepoint(connection, _take, connection, (step,), number)
 
-    with timed() as seconds:
-        bare.run(connection, range(count), take, GROUP_BATCHES)
-    _compare(connection, count, steps)
-    connection.close()
-    return seconds()
+    return bare.ran(connection, range(count), take, partial(_compare, count, steps))
 
 
 def _take(connection: sqlite3.Connection, steps: Sequence[int], number: int) -> None:
@@ -154,6 +144,6 @@ def _take(connection: sqlite3.Connection, steps: Sequence[int], number: int) -> 
         connection.execute(STEP, (number, step))
 
 
-def _compare(connection: sqlite3.Connection, count: int, steps: int) -> None:
+def _compare(count: int, steps: int, connection: sqlite3.Connection) -> None:
     found = connection.execute("SELECT step, seen, last FROM steps ORDER BY step").fetchall()
     assert found == [(step, count, count - 1) for step in range(steps)], found

@@ -4,6 +4,7 @@ Everybody takes the same votes, and each trial's final state is compared with th
 """
 
 import sqlite3
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from bench import bare, postgres, voter_calls, voter_sql
 from bench.bare import GROUP_BATCHES
 from bench.harness import Result, Setup, Times, Trial, in_turns, timed
-from bench.ours import GROUP_MS, Ours, arrivals
+from bench.ours import GROUP_MS, Ours, fed
 from bench.voter_bare import BareVoter, Protect
 from bench.voter_postgres import PIPELINED, WAITING, PostgresVoter
 from bench.voter_show import (
@@ -135,12 +136,11 @@ def ratios(times: Times) -> dict[str, list[float]]:
 
 
 def _ours(played: Play, flow: Dataflow, durability: str, folder: Path) -> float:
-    fed = arrivals(flow.streams["votes"], played.votes)
-    with Ours(folder, flow, durability) as ours:
-        with timed() as seconds:
-            ours.feed(fed)
-        _compare(_read(ours.path, OUR_STATE), played.show.state(), "our dataflow")
-    return seconds()
+    def check(connection: sqlite3.Connection) -> None:
+        state = {table: connection.execute(sql).fetchall() for table, sql in OUR_STATE.items()}
+        _compare(state, played.show.state(), "our dataflow")
+
+    return fed(folder, flow, played.votes, check, durability)
 
 
 def _client_driven(played: Play, folder: Path) -> float:
@@ -153,9 +153,9 @@ def _client_driven(played: Play, folder: Path) -> float:
                 if found["good"]:
                     call("maintain", vote)
                     call("remove", {})
-        _compare(
-            _read(ours.path, voter_sql.STATE), played.show.state(), "the client-driven procedures"
-        )
+        with closing(sqlite3.connect(ours.path)) as connection:
+            state = {t: connection.execute(sql).fetchall() for t, sql in voter_sql.STATE.items()}
+        _compare(state, played.show.state(), "the client-driven procedures")
     return seconds()
 
 
@@ -180,14 +180,6 @@ def _postgres(
     _compare(voter.state(), played.show.state(), voter.name)
     voter.close()
     return seconds()
-
-
-def _read(path: Path, queries: dict[str, str]) -> State:
-    connection = sqlite3.connect(path)
-    try:
-        return {table: connection.execute(sql).fetchall() for table, sql in queries.items()}
-    finally:
-        connection.close()
 
 
 def _compare(state: State, expected: State, who: str) -> None:

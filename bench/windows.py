@@ -13,8 +13,8 @@ from random import Random
 
 from bench import bare
 from bench.bare import GROUP_BATCHES
-from bench.harness import Figures, Result, Setup, Trial, in_turns_per, timed
-from bench.ours import GROUP_MS, Ours, arrivals
+from bench.harness import Figures, Result, Setup, Trial, in_turns_per
+from bench.ours import GROUP_MS, fed
 from etl_procs import Batch, Dataflow, Transaction, by_count, last_tuples
 
 SENSORS = 50
@@ -141,15 +141,7 @@ def dataflow(size: int, loudest: str) -> Dataflow:
 
 
 def _ours(made: list[Reading], expected: Loudest, size: int, loudest: str, folder: Path) -> float:
-    flow = dataflow(size, loudest)
-    fed = arrivals(flow.streams["readings"], made)
-    with Ours(folder, flow, "strong") as ours:
-        with timed() as seconds:
-            ours.feed(fed)
-        connection = sqlite3.connect(ours.path)
-        _compare(connection, expected)
-        connection.close()
-    return seconds()
+    return fed(folder, dataflow(size, loudest), made, partial(_compare, expected))
 
 
 Way = Callable[[sqlite3.Connection, int, int, Reading], None]
@@ -166,11 +158,7 @@ def _bare(made: list[Reading], expected: Loudest, size: int, way: Way, folder: P
         number += 1
         bare.savepoint(connection, way, connection, size, number, reading)
 
-    with timed() as seconds:
-        bare.run(connection, made, take, GROUP_BATCHES)
-    _compare(connection, expected)
-    connection.close()
-    return seconds()
+    return bare.ran(connection, made, take, partial(_compare, expected))
 
 
 def _kept(connection: sqlite3.Connection, size: int, number: int, reading: Reading) -> None:
@@ -192,6 +180,6 @@ def _anew(connection: sqlite3.Connection, size: int, number: int, reading: Readi
     execute(KEEP, (sensor, readings, volume, volume))
 
 
-def _compare(connection: sqlite3.Connection, expected: Loudest) -> None:
+def _compare(expected: Loudest, connection: sqlite3.Connection) -> None:
     found = connection.execute("SELECT sensor, readings, volume, checked FROM loudest").fetchone()
     assert found == expected, f"it ended with {found}, and the rules with {expected}"

@@ -16,8 +16,7 @@ from tpcdi_files import Directory
 from bench import __main__ as command
 from bench import (
     migrate_changes,
-    migrate_copies,
-    migrate_filled,
+    migrate_mains,
     migrate_merging,
     migrate_ours,
     migrate_peers,
@@ -107,14 +106,14 @@ def test_a_kill_at_any_point_of_a_push_or_a_merge_does_no_harm(
 
 
 def test_a_merge_that_leaves_other_rows_is_no_figure(peer_postgres: str, tmp_path: Path) -> None:
-    migrate_filled.make(peer_postgres, 1_000)
-    with migrate_copies.connected(peer_postgres, migrate_copies.BASE) as base:
-        migrate_filled.fill_delta(base, 1_000, 100)
+    migrate_mains.make(peer_postgres, 1_000)
+    with migrate_mains.connected(peer_postgres, migrate_mains.BASE) as base:
+        migrate_mains.fill_delta(base, 1_000, 100)
     merges = migrate_merging.Merges(peer_postgres)
     assert merges.ours(tmp_path) > 0
     assert merges.by_hand(tmp_path) > 0
-    with migrate_copies.connected(peer_postgres, migrate_copies.BASE) as base:
-        migrate_filled.fill_delta(base, 1_000, 200)
+    with migrate_mains.connected(peer_postgres, migrate_mains.BASE) as base:
+        migrate_mains.fill_delta(base, 1_000, 200)
     with pytest.raises(AssertionError):
         merges.ours(tmp_path)
 
