@@ -19,10 +19,9 @@ from headrace.cli import parts as wiring
 from headrace.clock import SystemClock
 from headrace.errors import Exit, NotRunning
 from headrace.local import child, lock, logs, state, supervisor
-from headrace.local.deaths import DELAY_MAX_S, HEALTHY_S, Deaths
 from headrace.local.home import Home
 from headrace.local.state import State
-from headrace.local.supervisor import StackFailed
+from headrace.local.supervisor import DELAY_MAX_S, HEALTHY_S, Deaths, StackFailed
 
 DIES = "import sys; print('cannot go on:', 6 * 7); sys.exit(9)"
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + fakes.SERVE.replace(

@@ -4,7 +4,6 @@ import contextlib
 import os
 import secrets
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import ConfigError, Missing, Refused
@@ -15,105 +14,51 @@ FREE_MB_LEAST = 512
 PATH_BYTES_MAX = 512  # PostgreSQL takes 1,024, and topics and tables add their names below it
 
 
-@dataclass(frozen=True, slots=True)
 class Home:
     """The paths of one data folder."""
 
-    root: Path
-
-    @property
-    def run(self) -> Path:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.run = root / "run"
         """What is derived and only true while the stack runs: locks and state."""
-        return self.root / "run"
-
-    @property
-    def logs(self) -> Path:
+        self.logs = root / "logs"
         """One log for each part, and one of the supervisor."""
-        return self.root / "logs"
-
-    @property
-    def secrets(self) -> Path:
+        self.secrets = root / "secrets"
         """Generated passwords and keys, for the owner only."""
-        return self.root / "secrets"
-
-    @property
-    def broker(self) -> Path:
+        self.broker = root / "broker"
         """The broker's log and settings."""
-        return self.root / "broker"
-
-    @property
-    def postgres(self) -> Path:
+        self.postgres = root / "postgres"
         """PostgreSQL's data."""
-        return self.root / "postgres"
-
-    @property
-    def rates(self) -> Path:
+        self.rates = root / "rates.json"
         """How fast this machine and its warehouse are, as they were measured."""
-        return self.root / "rates.json"
-
-    @property
-    def migrations(self) -> Path:
+        self.migrations = root / "migrations.db"
         """The migrations that were asked for."""
-        return self.root / "migrations.db"
-
-    @property
-    def continuous(self) -> Path:
+        self.continuous = root / "continuous.db"
         """The continuous queries that are registered, and their results."""
-        return self.root / "continuous.db"
-
-    @property
-    def pages(self) -> Path:
+        self.pages = root / "pages"
         """What the API keeps of answers that are read page by page; gone when it ends."""
-        return self.root / "pages"
-
-    @property
-    def airflow(self) -> Path:
+        self.airflow = root / "airflow"
         """What `headrace airflow` keeps."""
-        return self.root / "airflow"
-
-    @property
-    def ports(self) -> Path:
+        self.ports = root / "ports.json"
         """The ports that were chosen once."""
-        return self.root / "ports.json"
-
-    @property
-    def state(self) -> Path:
+        self.state = self.run / "stack.json"
         """What runs, and where: the file that clients read."""
-        return self.run / "stack.json"
-
-    @property
-    def supervisor_lock(self) -> Path:
+        self.supervisor_lock = self.run / "supervisor.lock"
         """Held by the living supervisor."""
-        return self.run / "supervisor.lock"
-
-    @property
-    def writer_lock(self) -> Path:
+        self.writer_lock = self.run / "writer.lock"
         """Held by the engine that writes the core, and signed by it when it is ready."""
-        return self.run / "writer.lock"
+        self.pushers = self.run / "pushers.json"
+        """What the pushers of the engine do."""
+        self.postgres_password = self.secrets / "postgres.password"
+        """The password of the local PostgreSQL."""
+        self.api_key = self.secrets / "api.key"
+        """The owner's key of the API."""
+        self.keyring = self.secrets / "keys.db"
+        """The keys of all other callers of the API."""
 
     def metrics(self, partition: int = 0) -> Path:
         """What the core of a partition measures, written anew all the time."""
         return self.run / f"metrics-{partition}.json"
-
-    @property
-    def pushers(self) -> Path:
-        """What the pushers of the engine do."""
-        return self.run / "pushers.json"
-
-    @property
-    def postgres_password(self) -> Path:
-        """The password of the local PostgreSQL."""
-        return self.secrets / "postgres.password"
-
-    @property
-    def api_key(self) -> Path:
-        """The owner's key of the API."""
-        return self.secrets / "api.key"
-
-    @property
-    def keyring(self) -> Path:
-        """The keys of all other callers of the API."""
-        return self.secrets / "keys.db"
 
     def log(self, part: str) -> Path:
         """Name the log of a part."""

@@ -11,13 +11,13 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from headrace import config
 from headrace.clock import Clock
 from headrace.errors import Exit, HeadraceError
 from headrace.local import child, logs
 from headrace.local.child import Child
-from headrace.local.deaths import Deaths
 from headrace.local.home import Home
 from headrace.local.part import Part
 from headrace.local.state import PartState, StackState, State
@@ -27,6 +27,10 @@ TICK_S = 5.0
 FORMER_RETRY_S = 0.1
 LAST_LINES = 15
 DISK_FREE_MIN = 16 * 2**20
+HEALTHY_S = 60.0
+DELAY_FIRST_S = 0.25
+DELAY_MAX_S = 10.0
+"""Between a death and the next start: doubled with each death in a row."""
 
 Report = Callable[[str], None]
 
@@ -39,26 +43,25 @@ class StackFailed(HeadraceError):
         self.exit = code
 
 
-@dataclass(frozen=True, slots=True)
-class Died:
-    """A child has ended."""
-
-    child: Child
+Event = Callable[[], None]
+"""What is to be done about something that has happened."""
 
 
-@dataclass(frozen=True, slots=True)
-class BecameReady:
-    """A child's probe was answered."""
+@dataclass(slots=True)
+class Deaths:
+    """The deaths of one part in a row, without a minute of health between."""
 
-    child: Child
+    limit: int
+    in_a_row: int = 0
 
-
-@dataclass(frozen=True, slots=True)
-class StopWanted:
-    """Somebody wants the stack to stop; the second time: at once."""
-
-
-Event = Died | BecameReady | StopWanted
+    def next_delay_s(self, healthy_s: float) -> float | None:
+        """Count a death after so long a time of health; give the wait before a restart, or None."""
+        if healthy_s >= HEALTHY_S:
+            self.in_a_row = 0
+        self.in_a_row += 1
+        if self.in_a_row >= self.limit:
+            return None
+        return min(DELAY_FIRST_S * 2.0 ** (self.in_a_row - 1), DELAY_MAX_S)
 
 
 @dataclass(slots=True)
@@ -106,7 +109,8 @@ class Supervisor:
     pid: int
     external: dict[str, PartState] = field(default_factory=dict)
     """Parts that are somebody else's, for the state file."""
-    _events: "queue.SimpleQueue[Event]" = field(default_factory=queue.SimpleQueue)
+    _events: "queue.SimpleQueue[Event | None]" = field(default_factory=queue.SimpleQueue)
+    """None: somebody wants the stack to stop; the second time: at once."""
     _runners: dict[str, Runner] = field(default_factory=dict)
     _state: State = State.STARTING
     _why: str = ""
@@ -120,7 +124,7 @@ class Supervisor:
 
     def ask_to_stop(self) -> None:
         """Have `run` stop everything and return; safe to call from a signal handler."""
-        self._events.put(StopWanted())
+        self._events.put(None)
 
     def run(self) -> None:
         """Start everything and look after it; returns when stopped, raises when it gives up."""
@@ -140,19 +144,16 @@ class Supervisor:
             self._start_what_is_due()
             self._give_up_what_is_late()
             self._tick()
-            match self._next_event(self._next_due()):
-                case Died(child=died):
-                    self._died(self._runners[died.part.name])
-                case BecameReady(child=ready):
-                    self._ready(self._runners[ready.part.name], ready)
-                case StopWanted():
-                    return
+            event = self._next_event(self._next_due())
+            if event is None:
+                return
+            event()
 
     def _next_event(self, due: float) -> Event | None:
         try:
             return self._events.get(timeout=max(0.0, due - self.clock.monotonic()))
         except queue.Empty:
-            return None
+            return lambda: None
 
     def _next_due(self) -> float:
         dues = [self._tick_due]
@@ -181,7 +182,9 @@ class Supervisor:
 
     def _start(self, runner: Runner) -> None:
         runner.begun = self.clock.monotonic()
-        started = child.spawn(runner.part, self.home, lambda died: self._events.put(Died(died)))
+        started = child.spawn(
+            runner.part, self.home, lambda _: self._events.put(partial(self._died, runner))
+        )
         if started is None:  # a former one's last processes are still going down
             runner.start_at = self.clock.monotonic() + FORMER_RETRY_S
             return
@@ -196,7 +199,7 @@ class Supervisor:
             except Exception as error:  # noqa: BLE001 - anything, until the part is ready
                 runner.trouble = _in_one_line(error)
             else:
-                self._events.put(BecameReady(started))
+                self._events.put(partial(self._ready, runner, started))
                 return
             if started.dead.wait(PROBE_EVERY_S):
                 return
@@ -299,7 +302,7 @@ class Supervisor:
         while not running.dead.is_set():
             event = self._next_event(min(deadline, told + TICK_S))
             now = self.clock.monotonic()
-            if isinstance(event, StopWanted) or now >= deadline:
+            if event is None or now >= deadline:
                 self.report(f"{runner.part.name:<9} does not stop: it is killed")
                 running.kill()
                 running.dead.wait()
