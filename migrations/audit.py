@@ -10,7 +10,7 @@ from etl_procs.model import Outlet
 from etl_procs.reader import Snapshot
 from migrations import checksum, drift, layout, ledger, tables
 from migrations.errors import LedgerMismatch, translated
-from migrations.explain import counted
+from migrations.plan import counted
 from migrations.push import check_continues
 from migrations.warehouse import Connection, Warehouse, names
 

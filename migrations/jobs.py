@@ -9,7 +9,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from headrace.errors import HeadraceError
@@ -31,8 +31,10 @@ class Jobs:
     def __init__(self, registry: Registry, place: Place) -> None:
         self._registry = registry
         self._place = place
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="migration")
-        self._waiting = ThreadPoolExecutor(WAITING_AT_ONCE, thread_name_prefix="until idle")
+        self._threads = ThreadPoolExecutor(
+            AT_ONCE + WAITING_AT_ONCE, thread_name_prefix="migration"
+        )
+        self._room = threading.Semaphore(AT_ONCE)
         self._lock = threading.Lock()
         self._running: dict[str, Progress] = {}
         self._stopping = threading.Event()
@@ -74,8 +76,7 @@ class Jobs:
             running = list(self._running.values())
         for progress in running:
             progress.cancel()
-        for threads in (self._waiting, self._threads):
-            threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
         self._registry.end_stopped()
 
     def _start(self, migration: Migration) -> None:
@@ -84,7 +85,7 @@ class Jobs:
         with self._lock:
             self._running[id_] = progress
         job = Job(self._place, self._registry, migration, progress)
-        self._waiting.submit(self._wait, job).add_done_callback(partial(self._end_bug, job))
+        self._threads.submit(self._run, job)
 
     def _tell(self, id_: str, at: Progress) -> None:
         try:
@@ -95,29 +96,20 @@ class Jobs:
             if not goes_on:
                 raise Cancelled(f"the migration {id_} was to stop", hint="What is done stays done.")
 
-    def _wait(self, job: Job) -> None:
-        """Wait until it may run; who waits keeps no other from running."""
-        if self._ended(job, job.wait_until_idle):
-            self._threads.submit(self._run, job).add_done_callback(partial(self._end_bug, job))
-
     def _run(self, job: Job) -> None:
-        self._ended(job, job.run)
-
-    def _ended(self, job: Job, do: Callable[[], Outcome | None]) -> bool:
-        """Do a part of a job, and say how it ended, if it has; tell whether it goes on."""
-        id_ = job.migration.id
-        goes_on = False
+        """Run a job, and say how it ended, if it has."""
         try:
-            if self._surely(partial(self._registry.begin, id_)):
-                outcome = self._outcome(job, do)
-                goes_on = outcome is None and not self._stopping.is_set()
+            if self._surely(partial(self._registry.begin, job.migration.id)):
+                outcome = self._outcome(job)
                 if outcome is not None:
                     self._end(job, outcome)
+        except BaseException as error:
+            log.critical("migration %s", job.migration.id, exc_info=error)
+            if not self._stopping.is_set():
+                self._end(job, Outcome.of_bug(error))
         finally:
-            if not goes_on:
-                with self._lock:
-                    del self._running[id_]
-        return goes_on
+            with self._lock:
+                del self._running[job.migration.id]
 
     def _end(self, job: Job, outcome: Outcome) -> None:
         id_, at = job.migration.id, job.progress
@@ -127,14 +119,6 @@ class Jobs:
             log.info("migration %s %s", id_, outcome.state.value)
         else:
             log.error("migration %s failed: %s", id_, outcome.error["what"])
-
-    def _end_bug(self, job: Job, thread: Future[None]) -> None:
-        """Say what nobody foresaw: a pool of threads keeps it to itself."""
-        error = None if thread.cancelled() else thread.exception()
-        if error is not None:
-            log.critical("migration %s", job.migration.id, exc_info=error)
-            if not self._stopping.is_set():
-                self._end(job, Outcome.of_bug(error))
 
     def _surely(self, write: Callable[[], bool]) -> bool:
         """Write into the registry, as soon as its disk takes it; False if it does not before
@@ -148,10 +132,12 @@ class Jobs:
                 if self._stopping.wait(WRITE_AGAIN_S):
                     return False
 
-    def _outcome(self, job: Job, do: Callable[[], Outcome | None]) -> Outcome | None:
-        """Do a part of a job; None if it is stopped, or goes on."""
+    def _outcome(self, job: Job) -> Outcome | None:
+        """Do a job when it may run; None if it is stopped. Who waits takes no other's room."""
         try:
-            return do()
+            job.wait_until_idle()
+            with self._room:
+                return None if self._stopping.is_set() else job.run()
         except HeadraceError as error:
             if self._stopping.is_set():
                 return None

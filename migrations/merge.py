@@ -53,12 +53,12 @@ class Merging:
                     connection.execute(MEMORY)
                     drift.require(connection, self.warehouse, dataflow)
                     plan = decide(connection, dataflow, outlets)
-                    runner.together(plan)
+                    runner.run(plan.together)
                     self.crash.reached(Point.MERGE_COMMIT_BEFORE)
             finally:
                 connection.isolation_level = None
             self.crash.reached(Point.MERGE_COMMIT_AFTER)
-            runner.then(plan)
+            runner.run(plan.then)
         return self.progress.rows
 
 

@@ -1,13 +1,15 @@
 """A migration as a plan: a few small stages, each a value that says what running it means.
 
-Who decides makes a plan (`push`, `merge`, `rebuild`); the runner runs it, and nothing else does;
-the explainer writes it for people. What stands in `together` is one transaction of the warehouse;
-what stands in `then` follows its commit, stage by stage, and can be repeated.
+Who decides makes a plan (`push`, `merge`, `rebuild`); the runner runs it, and nothing else does. As
+a text, a stage or a plan is what people are told. What stands in `together` is one transaction of
+the warehouse; what stands in `then` follows its commit, stage by stage, and can be repeated.
 """
 
 from dataclasses import dataclass
+from itertools import chain
 
 from etl_procs.model import Outlet
+from migrations import tables
 from migrations.ledger import Migrated, Place
 
 
@@ -26,6 +28,11 @@ class Copy:
     """As they were staged; what later ones of their key have overtaken is not copied."""
     size: int
 
+    def __str__(self) -> str:
+        what = f"{counted(self.rows, 'row')} ({_sized(self.size)})"
+        batches = f"batches {self.after + 1} to {self.through} of partition {self.partition}"
+        return f"copy {what} of {batches} into {_delta(self.outlet)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -35,6 +42,10 @@ class Step:
     arrived: Migrated
     through: int
     core_id: str
+
+    def __str__(self) -> str:
+        at = _named(self.place)
+        return f"step the ledger of {at} from {self.arrived.batch} to {self.through}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +59,23 @@ class Confirm:
     warehouse: str
     through: int
 
+    def __str__(self) -> str:
+        return (
+            f"confirm {_named(self.place)} through batch {self.through} to the core, which "
+            "forgets what all warehouses have"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Merge:
     """Bring what is in delta into main - of each key its latest operation - and empty delta."""
 
     outlet: Outlet
+
+    def __str__(self) -> str:
+        key = self.outlet.key
+        how = f"by {', '.join(key)}" if key else "by appending"
+        return f"merge {_delta(self.outlet)} into {_main(self.outlet)} {how}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +84,18 @@ class StepMerged:
 
     dataflow: str
 
+    def __str__(self) -> str:
+        return f"say in the ledger that all of {self.dataflow} that has arrived is in main"
+
 
 @dataclass(frozen=True, slots=True)
 class Vacuum:
     """Give the room of delta's old rows free: whoever reads live would read over them."""
 
     outlet: Outlet
+
+    def __str__(self) -> str:
+        return f"vacuum {_delta(self.outlet)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +104,9 @@ class Refill:
 
     outlet: Outlet
 
+    def __str__(self) -> str:
+        return f"replace {_main(self.outlet)} by what the other warehouse has"
+
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
@@ -83,6 +114,9 @@ class Adopt:
 
     place: Place
     arrived: Migrated
+
+    def __str__(self) -> str:
+        return f"say in the ledger that {_named(self.place)} is at batch {self.arrived.batch}"
 
 
 Stage = Copy | Step | Confirm | Merge | StepMerged | Vacuum | Refill | Adopt
@@ -94,3 +128,33 @@ class Plan:
 
     together: tuple[Stage, ...] = ()
     then: tuple[Stage, ...] = ()
+
+    def __str__(self) -> str:
+        blocks = [("in one transaction of the warehouse:", self.together), ("then:", self.then)]
+        lines = ([title, *(f"  {stage}" for stage in stages)] for title, stages in blocks if stages)
+        return "\n".join(chain.from_iterable(lines))
+
+
+def counted(number: int, what: str) -> str:
+    """Write how many there are of something."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _sized(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _named(place: Place) -> str:
+    return f"{place[0]}[{place[1]}]"
+
+
+def _main(outlet: Outlet) -> str:
+    return tables.main(outlet).fullname
+
+
+def _delta(outlet: Outlet) -> str:
+    return tables.delta(outlet).fullname

@@ -84,7 +84,7 @@ class Push:
                     if plan.together:
                         drift.require(connection, self.warehouse, dataflow)
                         self.origin.make_durable()
-                    runner.together(plan)
+                    runner.run(plan.together)
                 self.crash.reached(Point.PUSH_COMMIT_BEFORE)
             self.crash.reached(Point.PUSH_COMMIT_AFTER)
             if plan.then:
@@ -92,7 +92,7 @@ class Push:
                     connection.execute(CHANGES_NOTHING)
                     # A rebuild may have taken it back since: the core keeps what it then lacks.
                     if ledger.lock(connection, dataflow.name, self.partition).batch == through:
-                        runner.then(plan)
+                        runner.run(plan.then)
         rows = sum(tally.rows for tally in runner.brought.values())
         return Pushed(arrived.batch, through, rows, more=through < last)
 

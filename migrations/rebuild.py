@@ -63,7 +63,7 @@ class Rebuild:
                 with source.transaction():
                     arrived = ledger.read(source, [dataflow.name])
                     self._check_continues(dataflow, arrived)
-                    runner.together(self.decide(dataflow, arrived))
+                    runner.run(self.decide(dataflow, arrived).together)
                 self.crash.reached(Point.REBUILD_COMMIT_BEFORE)
             self.crash.reached(Point.REBUILD_COMMIT_AFTER)
         return self.progress.rows

@@ -14,14 +14,12 @@ from etl_procs.reader import Snapshot
 from headrace.crash import CrashPoints, Point
 from migrations import checksum, ledger, staged, tables
 from migrations.errors import NotAlike
-from migrations.explain import explained
 from migrations.ledger import Tally
 from migrations.plan import (
     Adopt,
     Confirm,
     Copy,
     Merge,
-    Plan,
     Refill,
     Stage,
     Step,
@@ -84,17 +82,10 @@ class Runner:
     """The warehouse whose rows are copied."""
     brought: dict[str, Tally] = field(default_factory=dict)
 
-    def together(self, plan: Plan) -> None:
-        """Run what belongs into the transaction that the caller has begun."""
-        self._run(plan.together)
-
-    def then(self, plan: Plan) -> None:
-        """Run what follows its commit."""
-        self._run(plan.then)
-
-    def _run(self, stages: Iterable[Stage]) -> None:
+    def run(self, stages: Iterable[Stage]) -> None:
+        """Run stages of a plan: those of one transaction, or those that follow its commit."""
         for stage in stages:
-            self.progress.at(explained(stage))
+            self.progress.at(str(stage))
             self._do(stage)
 
     def _do(self, stage: Stage) -> None:
@@ -131,29 +122,41 @@ class Runner:
         assert self.snapshot is not None
         outlet = stage.outlet
         batches = staged.Range(self.snapshot, stage.partition, stage.after, stage.through)
-        operations, sent = _Counted(), _Summed(tables.summed(outlet).names)
-        rows = sent.passing(
-            staged.carried(outlet, operations.passing(staged.read(outlet, batches)))
-        )
+        operations, size, sent = 0, 0, Tally()
+
+        def counted() -> Iterator[pa.Table]:
+            nonlocal operations, size
+            for table in staged.read(outlet, batches):
+                operations += table.num_rows
+                size += table.nbytes
+                yield table
+
+        def summed() -> Iterator[pa.Table]:
+            nonlocal sent
+            for table in staged.carried(outlet, counted()):
+                total = checksum.of(table.select(tables.summed(outlet).names))
+                sent += Tally(table.num_rows, total)
+                yield table
+
         table = tables.identifier(tables.delta(outlet))
         ((block,),) = self.connection.execute(
             sql.SQL(LAST_BLOCK).format(name=sql.Literal(table.as_string()))
         )
         writer = QueuedLibpqWriter if stage.size > BULK_BYTES else LibpqWriter
-        written = staged.copy(self.connection, outlet, table, rows, writer)
+        written = staged.copy(self.connection, outlet, table, summed(), writer)
         self.crash.reached(Point.PUSH_COPY_AFTER)
         found = Tally(written)
-        if written == sent.tally.rows:
-            found = self._arrived(stage, sent.tally.rows, f"({block},0)")
-        if found != sent.tally:
+        if written == sent.rows:
+            found = self._arrived(stage, sent.rows, f"({block},0)")
+        if found != sent:
             raise NotAlike(
-                f"of {outlet.full_name}, {sent.tally.rows} rows were sent, and {found.rows} "
-                f"{'others ' if found.rows == sent.tally.rows else ''}are there: something in the "
+                f"of {outlet.full_name}, {sent.rows} rows were sent, and {found.rows} "
+                f"{'others ' if found.rows == sent.rows else ''}are there: something in the "
                 "warehouse changes what is copied",
                 hint="Look for triggers and rules on its delta table. Nothing of it was kept.",
             )
-        self.brought[outlet.name] = Tally(operations.rows, sent.tally.checksum)
-        self.progress.moved(operations.rows, operations.size)
+        self.brought[outlet.name] = Tally(operations, sent.checksum)
+        self.progress.moved(operations, size)
 
     def _arrived(self, stage: Copy, sent: int, first: str) -> Tally:
         """Count and sum up what a range of batches has in delta now."""
@@ -212,32 +215,6 @@ class Runner:
                 hint="Look for triggers and rules on its main table. Nothing of it was kept.",
             )
         self.crash.reached(Point.REBUILD_TABLE_AFTER)
-
-
-class _Counted:
-    """Counts rows that pass."""
-
-    def __init__(self) -> None:
-        self.rows = self.size = 0
-
-    def passing(self, found: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        for table in found:
-            self.rows += table.num_rows
-            self.size += table.nbytes
-            yield table
-
-
-class _Summed:
-    """Counts rows that pass, and sums some of their columns up."""
-
-    def __init__(self, names: list[str]) -> None:
-        self._names = names
-        self.tally = Tally()
-
-    def passing(self, found: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        for table in found:
-            self.tally += Tally(table.num_rows, checksum.of(table.select(self._names)))
-            yield table
 
 
 def _tally(rows: Any, total: Any) -> Tally:

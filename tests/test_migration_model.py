@@ -1,7 +1,6 @@
 """Any schedule of pushes, pulls, merges, rebuilds, cut off anywhere, ends as a dictionary says."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from migrations.jobs import Jobs
 from migrations.merge import Merging
 from migrations.push import Push
 from migrations.rebuild import Rebuild
-from migrations.registry import Asked, Kind, Registry, State
+from migrations.registry import Asked, Kind, Outcome, Registry, State
 from migrations.warehouse import Connection, Warehouse
 
 
@@ -103,9 +102,9 @@ def do(step: Do, made: Book, places: Sequence[Warehouse], connection: Connection
 class Dying(Jobs):
     """Jobs of a process that may be killed: nobody lives on to say so."""
 
-    def _end_bug(self, job: Job, thread: Future[None]) -> None:
-        if not isinstance(thread.exception(), Killed):
-            super()._end_bug(job, thread)
+    def _end(self, job: Job, outcome: Outcome) -> None:
+        if outcome.error is None or "Killed" not in outcome.error["what"]:
+            super()._end(job, outcome)
 
 
 class Api:
@@ -144,8 +143,7 @@ class Api:
             Place(settings, flows, self.places, [self.made.path], clock, crash),
         )
         begin(jobs)
-        for threads in (jobs._waiting, jobs._threads):  # the former give to the latter
-            threads.shutdown(wait=True)
+        jobs._threads.shutdown(wait=True)
 
     def end(self) -> None:
         """Go on with what was cut off: then all has succeeded."""

@@ -52,7 +52,7 @@ def _plan(context: Context) -> int:
     from etl_procs import loader
     from etl_procs.core import core_path
     from etl_procs.reader import Reader
-    from migrations import explain, layout, ledger, push
+    from migrations import layout, ledger, push
     from migrations.errors import translated
 
     config = context.config
@@ -78,7 +78,7 @@ def _plan(context: Context) -> int:
                 with Reader(core_path(config.home, partition)).snapshot() as snapshot:
                     through = snapshot.batch(flow.name)
                     found = push.decide(place, flow, partition, at, snapshot, through)
-                print("\n".join(explain.lines(found)) or f"nothing of {flow.place(partition)}")
+                print(str(found) or f"nothing of {flow.place(partition)}")
 
     addresses.at_each_warehouse(config, context.arguments.warehouse, plan)
     return Exit.OK
