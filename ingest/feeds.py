@@ -105,7 +105,7 @@ class Followed(Feed):
         super().__init__(path)
         self._stream = stream
         self._bookmarks = bookmarks
-        self._follower = Follower(path, stream, source=name)
+        self._follower = Follower(path, stream, self._begin, name)
         self._cleaner: Cleaner | None = None
         self._runs: Iterator[Run] = iter(())
 
@@ -115,7 +115,7 @@ class Followed(Feed):
         if run is None:
             self._runs = self._follower.runs()
             run = next(self._runs, None)
-        if run is None or (not self.name and self._goes_on_elsewhere()):
+        if run is None:
             return None
         assert self._cleaner is not None, "it has a name"
         new = _new(self._cleaner, run, self.at)
@@ -123,16 +123,12 @@ class Followed(Feed):
             self.at = self._follower.bookmark
         return new or run._replace(raws=[])
 
-    def _goes_on_elsewhere(self) -> bool:
-        """Look for the bookmark, now that there is a name, and go there."""
-        self.name = self._follower.name
-        self.at = self.begun = self._bookmarks.read(self.name)
+    def _begin(self, name: str) -> Bookmark:
+        """Say where reading goes on, now that there is a name."""
+        self.name = name
+        self.at = self.begun = self._bookmarks.read(name)
         self._cleaner = Cleaner(self._stream, self._follower.header)
-        if self.at == START or self._cleaner.needs_history:
-            return False
-        self._follower = Follower(self.path, self._stream, at=self.at, source=self.name)
-        self._runs = iter(())
-        return True
+        return START if self._cleaner.needs_history else self.at
 
 
 def _new(cleaner: Cleaner, run: Run, at: Bookmark) -> Run | None:

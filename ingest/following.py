@@ -7,7 +7,7 @@ read: a folder may have more of them than a process may have open.
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
@@ -24,6 +24,9 @@ from ingest.source import DIGITS, Source, name_of, opened, promises_compression
 BEHIND_BYTES = 1_024
 """How much of what was read is looked at again."""
 
+Find = Callable[[str], Bookmark]
+"""Tells where reading goes on in a source, by its name."""
+
 
 class Gone(HeadraceError):
     """A file that was followed is no longer at its path."""
@@ -34,14 +37,15 @@ class Unfollowable(Refused):
 
 
 class Follower:
-    """A file that grows. It is read from its beginning, to learn its name, and then on from `at`.
+    """A file that grows. It is read from its beginning, to learn its name, and then on from where
+    `find` says of that.
 
     What was read must stay as it is, and the path must go on to name this file; the file may only
     become longer.
     """
 
     def __init__(
-        self, path: str | Path, stream: Stream, *, at: Bookmark = START, source: str = ""
+        self, path: str | Path, stream: Stream, find: Find = lambda _: START, source: str = ""
     ) -> None:
         self._format = stream.wire.format
         self.path = os.path.abspath(path)
@@ -49,7 +53,7 @@ class Follower:
         """What it is called in the wire; nothing, until its first tuple is complete."""
         self.header: tuple[str, ...] | None = None
         """The fields' names, of a text that has them in its first line, once that is complete."""
-        self._at = at
+        self._find = find
         self._scanner: Scanner | None = None
         """None until its header and its first tuple are complete: before, nothing is given."""
         self._position = 0
@@ -62,7 +66,7 @@ class Follower:
     def bookmark(self) -> Bookmark:
         """Where to go on after all that was given."""
         if self._scanner is None:
-            return self._at
+            return START
         offset, behind = self._scanner.offset, ""
         try:
             with closing(opened(self.path)) as file:
@@ -115,7 +119,7 @@ class Follower:
         self._file = self._file or (now.st_dev, now.st_ino)
         if self._file != (now.st_dev, now.st_ino):
             self._let_go("was replaced by another file")
-        if now.st_size < max(self._position, self._at.offset):
+        if now.st_size < self._position:
             self._refuse("has shrunk")
         if self._position and _digest_behind(file, self._position) != self._behind:
             self._refuse("was written anew before the place that was read last")
@@ -135,13 +139,16 @@ class Follower:
                 elif run.raws[0]:
                     digest.update(block[: run.end - position])
                     self.name = self.name or name_of(self.path, digest.hexdigest()[:DIGITS])
-                    self._go_on(file, self._at if self._at.offset else start)
+                    at = self._find(self.name)
+                    self._go_on(file, at if at.offset else start, size)
                     return True
             digest.update(block)
             position += len(block)
         return False
 
-    def _go_on(self, file: Source, at: Bookmark) -> None:
+    def _go_on(self, file: Source, at: Bookmark, size: int) -> None:
+        if size < at.offset:
+            self._refuse("has shrunk")
         if at.behind and _digest_behind(file, at.offset) != at.behind:
             self._refuse("was written anew before the place where reading is to go on")
         self._scanner, self._position = scanner(self._format, at), at.offset

@@ -163,23 +163,19 @@ def _check_route(stream: Stream, topic: Topic) -> None:
 
 def refuse_fewer(topic: Topic, declared: int) -> None:
     """Refuse to route tuples among more partitions than a topic has."""
-    if declared > len(topic.partitions):
-        raise HeadraceError(
-            f"topic {topic.name} has {len(topic.partitions)} partitions, and {declared} are "
-            "declared",
-            hint="Declare as many as it has, or add some with Kafka's tools.",
-        )
-
-
-def _compare(client: KafkaAdminClient, stream: Stream, topic: Topic) -> None:
-    declared, there = stream.wire.partitions, len(topic.partitions)
-    if declared is not None and there < declared:
+    there = len(topic.partitions)
+    if there < declared:
         raise Refused(
             f"topic {topic.name} has {there} partitions, and {declared} are declared: tuples would "
             "be routed where nothing is",
             hint=f"Add some (kafka-topics.sh --alter --topic {topic.name} --partitions {declared})"
             f", or declare {there}.",
         )
+
+
+def _compare(client: KafkaAdminClient, stream: Stream, topic: Topic) -> None:
+    declared, there = stream.wire.partitions, len(topic.partitions)
+    refuse_fewer(topic, declared or 0)
     if declared is not None and there > declared:
         log.warning(
             "topic %s has %d partitions, and %d are declared: those behind get no tuples from the "

@@ -4,7 +4,7 @@ It has a version, which the warehouse itself tells. An older one is brought over
 so: `headrace warehouse upgrade`. What is made is never taken away.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import LiteralString
 
 import sqlalchemy as sa
@@ -99,9 +99,8 @@ def upgrade(connection: Connection, place: Warehouse, dataflow: Dataflow) -> lis
         done = _bring_over(connection, was)
         if was == UNVERSIONED:
             ledger.enroll(connection, dataflow.name, (outlet.name for outlet in outlets))
-        done += _move_tables(connection, outlets)
-        done += _add_columns(connection, outlets)
-        done += _add_indexes(connection, outlets)
+        for outlet in outlets:
+            done += [*_move_table(connection, outlet), *_add(connection, outlet)]
     prepare(connection, place, dataflow)
     return done
 
@@ -159,47 +158,33 @@ def _bring_over(connection: Connection, was: int | None) -> list[str]:
     return [f"the ledger has version {VERSION} now"]
 
 
-def _move_tables(connection: Connection, outlets: Iterable[Outlet]) -> list[str]:
+def _move_table(connection: Connection, outlet: Outlet) -> Iterator[str]:
     """Make main of the one table that an outlet had in layouts before."""
-    done = []
-    for outlet in outlets:
-        main, _, live = relations(outlet)
-        there = drift.look(connection, (main, live))
-        if main.name not in there and live.name in there and there[live.name].kind in TABLE_KINDS:
-            schema, table = sql.Identifier(main.name.schema), sql.Identifier(*live.name)
-            connection.execute(sql.SQL(CREATE_SCHEMA).format(schema=schema))
-            connection.execute(sql.SQL(MOVE_TABLE).format(table=table, schema=schema))
-            done.append(f"{live.of} is {main.of} now; {live.of} becomes the view over it")
-    return done
+    main, _, live = relations(outlet)
+    there = drift.look(connection, (main, live))
+    if main.name not in there and live.name in there and there[live.name].kind in TABLE_KINDS:
+        schema, table = sql.Identifier(main.name.schema), sql.Identifier(*live.name)
+        connection.execute(sql.SQL(CREATE_SCHEMA).format(schema=schema))
+        connection.execute(sql.SQL(MOVE_TABLE).format(table=table, schema=schema))
+        yield f"{live.of} is {main.of} now; {live.of} becomes the view over it"
 
 
-def _add_columns(connection: Connection, outlets: Iterable[Outlet]) -> list[str]:
-    done: list[str] = []
-    for outlet in outlets:
-        main, delta, live = relations(outlet)
-        there = drift.look(connection, relations(outlet))
-        for relation, table in ((main, tables.main(outlet)), (delta, tables.delta(outlet))):
-            for name in relation.columns if relation.name in there else ():
-                if name not in there[relation.name].columns:
-                    connection.execute(tables.added(table, name))
-                    done.append(f"{relation.of} has the column {name} now")
-        # In the order of the columns that live shows: new ones come last. What it shows and is not
-        # defined any more, PostgreSQL takes from no view, and the check will name it.
-        view = there.get(live.name)
-        shown = [*view.columns] if view and view.kind in VIEW_KINDS else []
-        if shown and live.columns.keys() > set(shown):
-            connection.execute(tables.view(outlet, shown))
-    return done
-
-
-def _add_indexes(connection: Connection, outlets: Iterable[Outlet]) -> list[str]:
-    done = []
-    for outlet in outlets:
-        main, _, _ = relations(outlet)
-        there = drift.look(connection, [main]).get(main.name)
-        for index in tables.indexes(tables.main(outlet)) if there else ():
-            name = tables.index_name(index)
-            if there and name not in there.indexes:
+def _add(connection: Connection, outlet: Outlet) -> Iterator[str]:
+    """Add the columns and indexes that are lacking."""
+    main, delta, live = relations(outlet)
+    there = drift.look(connection, relations(outlet))
+    for relation, table in ((main, tables.main(outlet)), (delta, tables.delta(outlet))):
+        found = there.get(relation.name)
+        for name in relation.columns if found else ():
+            if found and name not in found.columns:
+                connection.execute(tables.added(table, name))
+                yield f"{relation.of} has the column {name} now"
+        for index in tables.indexes(table) if found else ():
+            if found and tables.index_name(index) not in found.indexes:
                 connection.execute(tables.written(sa.schema.CreateIndex(index)))
-                done.append(f"{main.of} has the index {name} now")
-    return done
+                yield f"{relation.of} has the index {tables.index_name(index)} now"
+    # In the order of the columns that live shows: new ones come last. What it shows and is not
+    # defined any more, PostgreSQL takes from no view, and the check will name it.
+    view = there.get(live.name)
+    if view and view.kind in VIEW_KINDS and live.columns.keys() > view.columns.keys():
+        connection.execute(tables.view(outlet, [*view.columns]))

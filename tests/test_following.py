@@ -56,7 +56,7 @@ def test_following_goes_on_at_its_bookmark(tmp_path: Path, cut: int) -> None:
     first = given(follower)
     at = follower.bookmark
     add(path, content[cut:])
-    follower = Follower(path, stream(format_), at=at)
+    follower = Follower(path, stream(format_), lambda _: at)
     assert first + given(follower) == [b'"1\n",2', b"", b"3,4"]
     assert follower.header == ("b", "a")
     assert follower.name.startswith(f"{path}:")
@@ -96,7 +96,7 @@ def test_what_does_not_only_grow_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match="was written anew before"):
         given(follower)
     with pytest.raises(HeadraceError, match="was written anew before"):
-        given(Follower(path, stream(Json()), at=at))
+        given(Follower(path, stream(Json()), lambda _: at))
 
 
 def test_only_plain_texts_are_followed(tmp_path: Path) -> None:
