@@ -19,7 +19,7 @@ from migrations.errors import Away, translated
 from migrations.merge import Merging
 from migrations.progress import Progress
 from migrations.push import Push
-from migrations.rebuild import Rebuild, source_of
+from migrations.rebuild import Filling, Rebuild
 from migrations.registry import Asked, Kind, Migration, Outcome, Registry, State
 from migrations.warehouse import Connection, Warehouse
 
@@ -122,7 +122,9 @@ class Job:
                 self._rebuild()
             case Kind.AUDIT:
                 if found := self._audit():
-                    return Outcome.of_findings(found, self.reached)
+                    hint = "docs/operations.md tells what to do about each."
+                    told, of = "; ".join(found), {"reached": self.reached, "findings": tuple(found)}
+                    return Outcome.failed("AuditFailed", told, hint, **of)
                 for flow in self._flows:
                     self.notes += audit.blind(self._warehouse, flow)
         return Outcome(State.SUCCEEDED, self.reached, tuple(self.notes))
@@ -218,7 +220,7 @@ class Job:
             twins.refuse(connection, self._warehouse, self.place.warehouses)
             for flow in self._flows:
                 origins = self._origins(opened, flow)
-                source = source_of(self._warehouse, others, flow, origins)
+                source = Filling(self._warehouse, others, flow, origins).source()
                 layout.prepare(connection, self._warehouse, flow)
                 rebuild = Rebuild(
                     self._warehouse, source, origins, place.crash, self.migration.id, self.progress

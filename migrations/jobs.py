@@ -106,7 +106,7 @@ class Jobs:
         except BaseException as error:
             log.critical("migration %s", job.migration.id, exc_info=error)
             if not self._stopping.is_set():
-                self._end(job, Outcome.of_bug(error))
+                self._end(job, _bug(error))
         finally:
             with self._lock:
                 del self._running[job.migration.id]
@@ -143,7 +143,14 @@ class Jobs:
                 return None
             if isinstance(error, Cancelled) or job.progress.is_cancelled:
                 return Outcome(State.CANCELLED)
-            return Outcome.of_error(error)
+            return Outcome.failed(type(error).__name__, error.what, error.hint)
         except Exception as error:
             log.exception("migration %s", job.migration.id)
-            return Outcome.of_bug(error)
+            return _bug(error)
+
+
+def _bug(error: BaseException) -> Outcome:
+    """Say that it has failed for a reason that nobody foresaw."""
+    hint = "What it has committed stays, and another one goes on from there: ask for it under "
+    hint += "an id of its own. The API's log tells more: `headrace logs api`."
+    return Outcome.failed("Bug", f"a bug: {error!r}", hint)

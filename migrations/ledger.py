@@ -66,16 +66,10 @@ WHERE dataflow = %(dataflow)s AND partition = %(partition)s FOR UPDATE"""
 
 MOVE: LiteralString = """\
 UPDATE headrace.ledger
-SET core = %(core)s, batch = %(through)s, rows = rows + %(rows)s, tables = %(tables)s,
-    moved_at = now(), migration = %(migration)s
-WHERE dataflow = %(dataflow)s AND partition = %(partition)s AND batch = %(after)s
-    AND (core IS NULL OR core = %(core)s)"""
-
-ADOPT: LiteralString = """\
-UPDATE headrace.ledger
 SET core = %(core)s, batch = %(batch)s, rows = %(rows)s, tables = %(tables)s,
     moved_at = now(), migration = %(migration)s
 WHERE dataflow = %(dataflow)s AND partition = %(partition)s"""
+FROM: LiteralString = " AND batch = %(after)s AND (core IS NULL OR core = %(core)s)"
 
 READ: LiteralString = """\
 SELECT dataflow, partition, core, batch, rows, tables, moved_at FROM headrace.ledger
@@ -178,18 +172,11 @@ def move(
     assert arrived.batch < through, (arrived, through)
     tables = {name: before + brought.get(name, Tally()) for name, before in arrived.tables.items()}
     assert tables.keys() >= brought.keys(), "a table is in the ledger before its first row"
-    moved = connection.execute(
-        MOVE,
-        {
-            **_of(place),
-            "core": UUID(core_id),
-            "after": arrived.batch,
-            "through": through,
-            "rows": sum(tally.rows for tally in brought.values()),
-            "tables": _document(tables),
-            "migration": migration,
-        },
+    now = Migrated(
+        UUID(core_id), through, arrived.rows + sum(t.rows for t in brought.values()), tables
     )
+    of = _row(place, now, migration) | {"after": arrived.batch}
+    moved = connection.execute(MOVE + FROM, of)
     assert moved.rowcount == 1, "the row is locked: nobody else can have moved it"
 
 
@@ -197,17 +184,7 @@ def adopt(
     connection: psycopg.Connection[Any], place: Place, arrived: Migrated, *, migration: str
 ) -> None:
     """Say of a partition what another warehouse's ledger says, whose rows were copied."""
-    connection.execute(
-        ADOPT,
-        {
-            **_of(place),
-            "core": arrived.core,
-            "batch": arrived.batch,
-            "rows": arrived.rows,
-            "tables": _document(arrived.tables),
-            "migration": migration,
-        },
-    )
+    connection.execute(MOVE, _row(place, arrived, migration))
 
 
 def merge(connection: psycopg.Connection[Any], dataflow: str, *, migration: str) -> None:
@@ -225,6 +202,11 @@ def merged(connection: psycopg.Connection[Any], dataflows: list[str]) -> dict[Pl
     """Tell through which batch each partition of dataflows is in main."""
     rows = connection.execute(READ_MERGED, {"dataflows": dataflows})
     return {(dataflow, partition): batch for dataflow, partition, batch in rows}
+
+
+def _row(place: Place, of: Migrated, migration: str) -> dict[str, Any]:
+    given = {"core": of.core, "batch": of.batch, "rows": of.rows, "migration": migration}
+    return {**_of(place), **given, "tables": _document(of.tables)}
 
 
 def _of(place: Place) -> dict[str, Any]:

@@ -16,10 +16,11 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.errors import Passing
 from headrace.clock import Clock
 from headrace.errors import HeadraceError
-from migrations import layout, ledger, rebuild, twins
+from migrations import layout, ledger, twins
 from migrations.errors import Away, Gap
 from migrations.push import Push, check_continues
 from migrations.pushing import NOT_YET, Pushing, State, stopped_by
+from migrations.rebuild import Filling
 from migrations.warehouse import Connection, Warehouse
 
 log = logging.getLogger(__name__)
@@ -203,15 +204,8 @@ class Pusher:
             try:
                 pushed = push.run(connection, dataflow)
             except Gap:
-                rebuild.begin(
-                    connection,
-                    self._place,
-                    self._others,
-                    dataflow,
-                    push.partition,
-                    self._origins,
-                    push.crash,
-                )
+                filling = Filling(self._place, self._others, dataflow, self._origins)
+                filling.begin(connection, push.partition, push.crash)
                 continue
             more = pushed.more
             if pushed.through > pushed.after:

@@ -12,7 +12,7 @@ first tells the core how far this warehouse is, and it forgets again.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from psycopg import IsolationLevel
@@ -29,6 +29,8 @@ from migrations.runner import Runner
 from migrations.warehouse import Connection, Warehouse
 
 log = logging.getLogger(__name__)
+
+Arrived = Mapping[ledger.Place, ledger.Migrated]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Rebuild:
             self.crash.reached(Point.REBUILD_COMMIT_AFTER)
         return self.progress.rows
 
-    def decide(self, dataflow: Dataflow, arrived: dict[ledger.Place, ledger.Migrated]) -> Plan:
+    def decide(self, dataflow: Dataflow, arrived: Arrived) -> Plan:
         """Plan to copy what the other warehouse has."""
         return Plan(
             (
@@ -78,9 +80,7 @@ class Rebuild:
             )
         )
 
-    def _check_continues(
-        self, dataflow: Dataflow, arrived: Mapping[ledger.Place, ledger.Migrated]
-    ) -> None:
+    def _check_continues(self, dataflow: Dataflow, arrived: Arrived) -> None:
         """Refuse a source from which pushes could not go on: it is behind, or another core's."""
         for partition, origin in enumerate(self.origins[: dataflow.partitions]):
             row = arrived.get((dataflow.name, partition))
@@ -106,135 +106,116 @@ class Rebuild:
         return replace(row, tables=ours, rows=row.rows - left)
 
 
-def enroll(
-    connection: Connection,
-    place: Warehouse,
-    others: Sequence[Warehouse],
-    dataflow: Dataflow,
-    origins: Sequence[Origin],
-) -> bool:
-    """Take on the tables of which a warehouse's ledger does not know, if it has missed nothing of
-    them; tell whether it knows of all of them now.
-    """
-    arrived = ledger.read(connection, [dataflow.name])
-    lacking = _lacking(place, dataflow, arrived)
-    if lacking and _has_missed(arrived, place, others, dataflow, origins, lacking):
-        return False
-    if lacking:
-        ledger.enroll(connection, dataflow.name, lacking)
-    return True
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What a warehouse lacks of a dataflow, and the others that may have it."""
 
+    place: Warehouse
+    others: Sequence[Warehouse]
+    dataflow: Dataflow
+    origins: Sequence[Origin]
 
-def _lacking(
-    place: Warehouse, dataflow: Dataflow, arrived: Mapping[ledger.Place, ledger.Migrated]
-) -> list[str]:
-    return sorted({name for row in arrived.values() for name in lacks(place, dataflow, row)})
+    def begin(self, connection: Connection, partition: int, crash: CrashPoints) -> None:
+        """Fill a warehouse that lacks rows because it is new, or a table is new to it; refuse one
+        that has gone back. A table of which it has missed nothing only comes into its ledger.
+        """
+        dataflow, place = self.dataflow, self.place
+        arrived = ledger.read(connection, [dataflow.name])
+        lacking = self._lacking(arrived)
+        if lacking and self.enroll(connection):
+            return
+        if not lacking and arrived[dataflow.name, partition].batch:
+            raise Gap(
+                f"the warehouse {place.name} lacks batches of {dataflow.name} that the core has "
+                "forgotten: it has gone back to an older state",
+                hint="Restore a newer one, or copy its tables from another warehouse: "
+                f"`headrace migrate rebuild --warehouse {place.name}`.",
+            )
+        source = self.source()
+        log.info("copying %s from %s to %s, which lacks it", dataflow.name, source.name, place.name)
+        rows = Rebuild(place, source, self.origins, crash).run(connection, dataflow)
+        log.info("copied %s to %s: %d rows", dataflow.name, place.name, rows)
 
+    def enroll(self, connection: Connection) -> bool:
+        """Take on the tables of which the warehouse's ledger does not know, if it has missed
+        nothing of them; tell whether it knows of all of them now.
+        """
+        arrived = ledger.read(connection, [self.dataflow.name])
+        lacking = self._lacking(arrived)
+        if lacking and self._has_missed(arrived, lacking):
+            return False
+        if lacking:
+            ledger.enroll(connection, self.dataflow.name, lacking)
+        return True
 
-def begin(
-    connection: Connection,
-    place: Warehouse,
-    others: Sequence[Warehouse],
-    dataflow: Dataflow,
-    partition: int,
-    origins: Sequence[Origin],
-    crash: CrashPoints,
-) -> None:
-    """Fill a warehouse that lacks rows because it is new, or a table is new to it; refuse one that
-    has gone back. A table of which it has missed nothing only comes into its ledger.
-    """
-    arrived = ledger.read(connection, [dataflow.name])
-    lacking = _lacking(place, dataflow, arrived)
-    if lacking and enroll(connection, place, others, dataflow, origins):
-        return
-    if not lacking and arrived[dataflow.name, partition].batch:
-        raise Gap(
-            f"the warehouse {place.name} lacks batches of {dataflow.name} that the core has "
-            "forgotten: it has gone back to an older state",
-            hint="Restore a newer one, or copy its tables from another warehouse: "
-            f"`headrace migrate rebuild --warehouse {place.name}`.",
+    def source(self) -> Warehouse:
+        """Find a warehouse that has all that this one takes of the dataflow, and that the cores
+        have forgotten: one that is new as well has nothing of it.
+        """
+        away: Away | None = None
+        for other in self.others:
+            takes_all = all(map(other.takes, self.place.outlets(self.dataflow)))
+            if other.name != self.place.name and takes_all:
+                try:
+                    if self._has_what_is_forgotten(other):
+                        return other
+                except Away as error:
+                    away = error
+        if away is not None:
+            raise away
+        raise LedgerMismatch(
+            f"the core has forgotten batches of {self.dataflow.name} that the warehouse "
+            f"{self.place.name} lacks, and no other warehouse has them for all of its tables",
+            hint="Route to it what another one has, or keep batches for longer (core.keep_s) and "
+            "restore a backup of it.",
         )
-    source = source_of(place, others, dataflow, origins)
-    log.info("copying %s from %s to %s, which lacks it", dataflow.name, source.name, place.name)
-    rows = Rebuild(place, source, origins, crash).run(connection, dataflow)
-    log.info("copied %s to %s: %d rows", dataflow.name, place.name, rows)
 
+    def _lacking(self, arrived: Arrived) -> set[str]:
+        return {name for row in arrived.values() for name in lacks(self.place, self.dataflow, row)}
 
-def _has_missed(
-    arrived: Mapping[ledger.Place, ledger.Migrated],
-    place: Warehouse,
-    others: Iterable[Warehouse],
-    dataflow: Dataflow,
-    origins: Sequence[Origin],
-    names: Iterable[str],
-) -> bool:
-    """Tell whether another warehouse has rows of some tables from batches that this one is past:
-    more than the core has staged for them since.
-    """
-    for other in others:
-        if other.name != place.name and other.outlets(dataflow):
-            for at, theirs in _ledger_of(other, dataflow).items():
-                with origins[at[1]].snapshot() as core:
-                    for name in theirs.tables.keys() & set(names):
-                        outlet, after = dataflow.outlets[name], arrived[at].batch
-                        since = core.staged(outlet, after, theirs.batch)
-                        if theirs.tables[name].rows != sum(some.num_rows for some in since):
-                            return True
-    return False
+    def _has_missed(self, arrived: Arrived, names: set[str]) -> bool:
+        """Tell whether another warehouse has rows of some tables from batches that this one is
+        past: more than the core has staged for them since.
+        """
+        for other in self.others:
+            if other.name != self.place.name and other.outlets(self.dataflow):
+                for at, theirs in self._ledger_of(other).items():
+                    with self.origins[at[1]].snapshot() as core:
+                        for name in theirs.tables.keys() & names:
+                            outlet, after = self.dataflow.outlets[name], arrived[at].batch
+                            since = core.staged(outlet, after, theirs.batch)
+                            if theirs.tables[name].rows != sum(some.num_rows for some in since):
+                                return True
+        return False
 
+    def _has_what_is_forgotten(self, other: Warehouse) -> bool:
+        arrived = self._ledger_of(other)
+        for partition, origin in enumerate(self.origins[: self.dataflow.partitions]):
+            there = arrived.get((self.dataflow.name, partition))
+            with origin.snapshot() as snapshot:
+                if there is None or there.batch < snapshot.forgotten(self.dataflow.name):
+                    return False
+        return True
 
-def _ledger_of(other: Warehouse, dataflow: Dataflow) -> dict[ledger.Place, ledger.Migrated]:
-    """Read what another warehouse has of a dataflow; nothing, where there are no tables yet.
+    def _ledger_of(self, other: Warehouse) -> Arrived:
+        """Read what another warehouse has of the dataflow; nothing, where there are no tables yet.
 
-    One that is away is waited for, and the whole dataflow waits: its tables arrive together, under
-    one number, and the ledger must not come past batches of which a table may have missed rows.
-    """
-    try:
-        with (
-            translated(f"looking at {other.name}"),
-            other.connect(application="headrace rebuild") as connection,
-        ):
-            if layout.version(connection) != layout.VERSION:
-                return {}
-            return ledger.read(connection, [dataflow.name])
-    except Away as error:
-        raise Away(
-            f"{dataflow.name} waits for the warehouse {other.name}, which may have rows of it that "
-            f"are lacking here: {error.what}",
-            hint=f"Bring {other.name} back, or take it out of the configuration and restart the "
-            "engine. Other dataflows go on.",
-        ) from error
-
-
-def source_of(
-    place: Warehouse, others: Iterable[Warehouse], dataflow: Dataflow, origins: Sequence[Origin]
-) -> Warehouse:
-    """Find a warehouse that has all that another one takes of a dataflow, and that the cores have
-    forgotten: one that is new as well has nothing of it.
-    """
-    away: Away | None = None
-    for other in others:
-        if other.name != place.name and all(map(other.takes, place.outlets(dataflow))):
-            try:
-                if _has_what_is_forgotten(other, dataflow, origins):
-                    return other
-            except Away as error:
-                away = error
-    if away is not None:
-        raise away
-    raise LedgerMismatch(
-        f"the core has forgotten batches of {dataflow.name} that the warehouse {place.name} lacks, "
-        "and no other warehouse has them for all of its tables",
-        hint="Route to it what another one has, or keep batches for longer (core.keep_s) and "
-        "restore a backup of it.",
-    )
-
-
-def _has_what_is_forgotten(other: Warehouse, dataflow: Dataflow, origins: Sequence[Origin]) -> bool:
-    arrived = _ledger_of(other, dataflow)
-    for partition, origin in enumerate(origins[: dataflow.partitions]):
-        there = arrived.get((dataflow.name, partition))
-        with origin.snapshot() as snapshot:
-            if there is None or there.batch < snapshot.forgotten(dataflow.name):
-                return False
-    return True
+        One that is away is waited for, and the whole dataflow waits: its tables arrive together,
+        under one number, and the ledger must not come past batches of which a table may have missed
+        rows.
+        """
+        try:
+            with (
+                translated(f"looking at {other.name}"),
+                other.connect(application="headrace rebuild") as connection,
+            ):
+                if layout.version(connection) != layout.VERSION:
+                    return {}
+                return ledger.read(connection, [self.dataflow.name])
+        except Away as error:
+            raise Away(
+                f"{self.dataflow.name} waits for the warehouse {other.name}, which may have rows "
+                f"of it that are lacking here: {error.what}",
+                hint=f"Bring {other.name} back, or take it out of the configuration and restart "
+                "the engine. Other dataflows go on.",
+            ) from error

@@ -6,15 +6,14 @@ a migration has done is in the ledgers, and nowhere else: one that begins again 
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from headrace.clock import Clock
-from headrace.errors import HeadraceError
 from migrations.errors import MigrationConflict, MigrationUnknown
 
 BUSY_TIMEOUT_MS = 10_000
@@ -165,27 +164,9 @@ class Outcome:
     error: Mapping[str, str] | None = None
 
     @classmethod
-    def of_error(cls, error: HeadraceError) -> "Outcome":
+    def failed(cls, code: str, what: str, hint: str, **more: Any) -> "Outcome":
         """Say that it has failed, and why."""
-        return cls._failed(type(error).__name__, error.what, error.hint)
-
-    @classmethod
-    def of_bug(cls, error: BaseException) -> "Outcome":
-        """Say that it has failed for a reason that nobody foresaw."""
-        hint = "What it has committed stays, and another one goes on from there: ask for it under "
-        hint += "an id of its own. The API's log tells more: `headrace logs api`."
-        return cls._failed("Bug", f"a bug: {error!r}", hint)
-
-    @classmethod
-    def of_findings(cls, found: Sequence[str], reached: Mapping[str, int]) -> "Outcome":
-        """Say that an audit has found something."""
-        hint = "docs/operations.md tells what to do about each."
-        failed = cls._failed("AuditFailed", "; ".join(found), hint)
-        return replace(failed, reached=reached, findings=tuple(found))
-
-    @classmethod
-    def _failed(cls, code: str, what: str, hint: str) -> "Outcome":
-        return cls(State.FAILED, error={"code": code, "what": what, "hint": hint})
+        return cls(State.FAILED, error={"code": code, "what": what, "hint": hint}, **more)
 
 
 class Registry:

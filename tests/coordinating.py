@@ -21,13 +21,13 @@ from headrace import config
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints, Point
 from headrace.errors import HeadraceError
-from migrations import layout, rebuild, warehouse
+from migrations import layout, warehouse
 from migrations.errors import Gap
 from migrations.job import Place
 from migrations.jobs import Jobs
 from migrations.merge import Merging
 from migrations.push import Push
-from migrations.rebuild import Rebuild
+from migrations.rebuild import Filling, Rebuild
 from migrations.registry import Asked, Kind, Registry, State
 from migrations.warehouse import Connection, Warehouse
 
@@ -151,7 +151,7 @@ def _do(
             try:
                 push.run(connection, flow)
             except Gap:
-                rebuild.begin(connection, here, others, flow, 0, [origin], crash)
+                Filling(here, others, flow, [origin]).begin(connection, 0, crash)
                 push.run(connection, flow)
         case _:
             raise AssertionError(what)

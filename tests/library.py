@@ -15,11 +15,11 @@ from psycopg import sql
 from etl_procs.origin import Origin
 from headrace import config
 from headrace.crash import CrashPoints
-from migrations import audit, layout, ledger, rebuild, warehouse
+from migrations import audit, layout, ledger, warehouse
 from migrations.errors import Gap
 from migrations.merge import Merging
 from migrations.push import Push, Pushed
-from migrations.rebuild import Rebuild
+from migrations.rebuild import Filling, Rebuild
 from migrations.warehouse import Connection, Warehouse
 
 FLOW = book.flow
@@ -99,7 +99,7 @@ class Library(Book):
                 try:
                     more = push.run(connection, FLOW).more
                 except Gap:
-                    rebuild.begin(connection, place, self.places, FLOW, 0, [self.origin], crash)
+                    Filling(place, self.places, FLOW, [self.origin]).begin(connection, 0, crash)
 
     def merge_in(self, place: Warehouse, crash: CrashPoints = CALM) -> None:
         """Merge what has arrived in a warehouse."""

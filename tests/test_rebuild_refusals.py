@@ -12,7 +12,7 @@ from migrations.errors import Gap, LedgerMismatch, NotFed
 from migrations.merge import Merging
 from migrations.push import Push, decide
 from migrations.pushing import State
-from migrations.rebuild import Rebuild, begin
+from migrations.rebuild import Filling, Rebuild
 from migrations.warehouse import DEFAULT, Connection, Warehouse
 
 
@@ -105,7 +105,8 @@ def test_a_rebuild_tells_how_many_rows_it_has_copied_and_the_first_copy_is_in_th
     store.origin.feed("shop", [DEFAULT, "second"])
     caplog.set_level("INFO")
     with connected(second) as there:
-        begin(there, second, [first, second], shop.flow, 0, [store.origin], CrashPoints())
+        filling = Filling(second, [first, second], shop.flow, [store.origin])
+        filling.begin(there, 0, CrashPoints())
         rebuild = Rebuild(second, first, [store.origin], CrashPoints())
         assert rebuild.run(there, shop.flow) == 4
     assert "copying shop from default to second" in caplog.text

@@ -12,8 +12,12 @@ from migrations.errors import Gap, Unfilled
 from migrations.warehouse import Connection, Warehouse
 
 
+def filling(store: shop.Shop, place: Warehouse, other: Warehouse) -> rebuild.Filling:
+    return rebuild.Filling(place, [other], shop.flow, [store.origin])
+
+
 def begin(store: shop.Shop, place: Warehouse, other: Warehouse, connection: Connection) -> None:
-    rebuild.begin(connection, place, [other], shop.flow, 0, [store.origin], CrashPoints())
+    filling(store, place, other).begin(connection, 0, CrashPoints())
 
 
 def test_a_table_that_is_routed_to_a_warehouse_later_is_filled_from_another_one(
@@ -30,7 +34,7 @@ def test_a_table_that_is_routed_to_a_warehouse_later_is_filled_from_another_one(
         sell(store, 3)
         with pytest.raises(Unfilled, match=r"nothing of refunds: that was routed to it later"):
             push(store, more, there)
-        assert not rebuild.enroll(there, more, [first], shop.flow, [store.origin])
+        assert not filling(store, more, first).enroll(there)
         begin(store, more, first, there)
         check(store, more, there, 2)
         assert push(store, first, here) == push(store, more, there) == 3
@@ -73,7 +77,7 @@ def test_a_table_of_which_a_warehouse_that_was_away_has_missed_nothing_needs_no_
         there.execute("DELETE FROM shop_delta.refunds")
         sell(store, 2, 3)
         push(store, second, there)
-        assert rebuild.enroll(here, first, [second], shop.flow, [store.origin])
+        assert filling(store, first, second).enroll(here)
         assert push(store, first, here) == 3
         assert ids(here, "refunds") == ids(there, "refunds") == [2, 3]
 
