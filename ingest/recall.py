@@ -4,7 +4,6 @@ As long as the topic is the one that they were read from, and has not let go of 
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, NamedTuple
@@ -129,9 +128,7 @@ def _records(broker: Broker, topic: str, stretch: Stretch, begin: int) -> Iterat
     start = max(offset_of(stretch.first), begin)
     stop = offset_of(stretch.next) + (index_of(stretch.next) > 0)
     at = TopicPartition(topic, stretch.partition)
-    with topics.translated(broker), closing(topics.consumer_of(broker)) as consumer:
-        consumer.assign([at])
-        consumer.seek(at, start)
+    with topics.reading(broker, {at: start}) as consumer:
         while start < stop and consumer.position(at) < stop:
             came = consumer.poll(POLL_MS, max_records=POLL_RECORDS).get(at, [])
             if records := [record for record in came if record.offset < stop]:

@@ -232,10 +232,7 @@ def peek(broker: Broker, topic: Topic, offsets: Mapping[int, int]) -> Peek:
     }
     if not waiting:
         return Peek(0, 0, 0)
-    with translated(broker), closing(consumer_of(broker)) as consumer:
-        consumer.assign(list(waiting))
-        for partition, begin in waiting.items():
-            consumer.seek(partition, begin)
+    with reading(broker, waiting) as consumer:
         found = consumer.poll(PEEK_TIMEOUT_MS, max_records=PEEK_RECORDS)
     values = [record.value or b"" for some in found.values() for record in some]
     tuples = sum(1 + value.count(SEPARATOR) for value in values)
@@ -249,10 +246,7 @@ def tells_time(broker: Broker, name: str, records: Mapping[int, range]) -> bool:
     ends = {TopicPartition(name, p): some for p, some in records.items() if some}
     if sum(map(len, ends.values())) > PEEK_RECORDS:
         return False
-    with translated(broker), closing(consumer_of(broker)) as consumer:
-        consumer.assign(list(ends))
-        for partition, some in ends.items():
-            consumer.seek(partition, some.start)
+    with reading(broker, {at: some.start for at, some in ends.items()}) as consumer:
         while any(consumer.position(partition) < some.stop for partition, some in ends.items()):
             found = consumer.poll(PEEK_TIMEOUT_MS, max_records=PEEK_RECORDS)
             came = [record for some in found.values() for record in some]
@@ -261,11 +255,21 @@ def tells_time(broker: Broker, name: str, records: Mapping[int, range]) -> bool:
     return True
 
 
-def consumer_of(broker: Broker) -> KafkaConsumer:
-    """Make a client that reads what is committed, in no group."""
-    return KafkaConsumer(
-        **client_options(broker), client_id="headrace", isolation_level="read_committed"
-    )
+@contextmanager
+def reading(broker: Broker, begins: Mapping[TopicPartition, int]) -> Iterator[KafkaConsumer]:
+    """Open a client that reads what is committed, from these offsets on and in no group."""
+    with (
+        translated(broker),
+        closing(
+            KafkaConsumer(
+                **client_options(broker), client_id="headrace", isolation_level="read_committed"
+            )
+        ) as consumer,
+    ):
+        consumer.assign(list(begins))
+        for partition, begin in begins.items():
+            consumer.seek(partition, begin)
+        yield consumer
 
 
 def _described(client: KafkaAdminClient, names: Sequence[str]) -> list[Topic]:

@@ -65,7 +65,7 @@ class Jobs:
             )
         with self._lock:
             progress = self._running.get(id_)
-        if not self._registry.withdraw(id_) and progress is not None:
+        if progress is not None:
             progress.cancel()  # or another process runs it, and sees it when it tells how far it is
         return self._registry.find(id_)
 

@@ -57,8 +57,12 @@ BEGIN = """\
 UPDATE migrations SET state = 'running', started_at = coalesce(started_at, :at)
 WHERE id = :id AND state IN ('waiting', 'running')"""
 
+# What has not begun is cancelled at once.
 STOP = """\
-UPDATE migrations SET is_to_stop = 1 WHERE id = :id AND state IN ('waiting', 'running')"""
+UPDATE migrations
+SET is_to_stop = 1, ended_at = iif(state = 'waiting', :at, NULL),
+    state = iif(state = 'waiting', 'cancelled', state)
+WHERE id = :id AND state IN ('waiting', 'running')"""
 
 STOPPED = """\
 UPDATE migrations SET state = 'cancelled', ended_at = :at, stage = ''
@@ -69,9 +73,6 @@ AIM = "UPDATE migrations SET goal = :goal WHERE id = :id"
 TELL = """\
 UPDATE migrations SET stage = :stage, rows = :rows, bytes = :bytes
 WHERE id = :id AND state = 'running' RETURNING is_to_stop"""
-
-WITHDRAW = """\
-UPDATE migrations SET state = 'cancelled', ended_at = :at WHERE id = :id AND state = 'waiting'"""
 
 END = """\
 UPDATE migrations
@@ -238,7 +239,7 @@ class Registry:
 
     def stop(self, id_: str) -> bool:
         """Say that it is to stop; False if it has ended already."""
-        return self._write(STOP, id=id_)
+        return self._write(STOP, id=id_, at=self._now())
 
     def end_stopped(self) -> None:
         """End what was to stop, when nothing runs."""
@@ -254,10 +255,6 @@ class Registry:
         with self._writing() as connection:
             found = connection.execute(TELL, of).fetchall()
         return [row["is_to_stop"] for row in found] == [False]
-
-    def withdraw(self, id_: str) -> bool:
-        """Say that it is cancelled, if it has not begun."""
-        return self._write(WITHDRAW, id=id_, at=self._now())
 
     def end(self, id_: str, outcome: Outcome) -> bool:
         """Say how it ended; False if it had ended before."""
@@ -300,8 +297,11 @@ class Registry:
 def _migration(row: sqlite3.Row) -> Migration:
     asked = json.loads(row["asked"])
     idle, dataflows = asked["idle"], asked["dataflows"]
+    told = ("id", "stage", "rows", "created_at", "started_at", "ended_at")
+    goal, reached, findings, error = (
+        json.loads(row[name] or "null") for name in ("goal", "reached", "findings", "error")
+    )
     return Migration(
-        id=row["id"],
         asked=Asked(
             Kind(asked["kind"]),
             asked["warehouse"],
@@ -310,14 +310,10 @@ def _migration(row: sqlite3.Row) -> Migration:
             asked["source"],
         ),
         state=State(row["state"]),
-        stage=row["stage"],
-        rows=row["rows"],
         size=row["bytes"],
-        goal=json.loads(row["goal"]),
-        reached=json.loads(row["reached"]),
-        findings=tuple(json.loads(row["findings"])),
-        error=json.loads(row["error"]) if row["error"] else None,
-        created_at=row["created_at"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
+        goal=goal,
+        reached=reached,
+        findings=tuple(findings),
+        error=error,
+        **{name: row[name] for name in told},
     )
