@@ -14,6 +14,7 @@ from typing import Any
 from etl_procs.model import Stream
 from etl_procs.wire import Clean, Delimited, FixedWidth, Json, Unknown
 from headrace.errors import HeadraceError
+from ingest.decoding.lines import Quoted
 from ingest.runs import Run
 
 Pieces = dict[str, str]
@@ -222,21 +223,6 @@ def _record(format_: Delimited, fields: int) -> re.Pattern[str]:
     return re.compile(re.escape(format_.separator).join([_field(format_)] * fields))
 
 
-def split(format_: Delimited, text: str) -> list[str]:
-    """Find the fields, however many; or raise Unreadable."""
-    if not format_.quote or format_.quote not in text:
-        return text.split(format_.separator)
-    field = re.compile(f"{_field(format_)}({re.escape(format_.separator)}|\\Z)")
-    pieces, at, found = [], 0, None
-    while found is None or found[2]:
-        found = field.match(text, at)
-        if not found:
-            raise Unreadable
-        pieces.append(found[1])
-        at = found.end()
-    return pieces
-
-
 class FixedLayout(Layout):
     """Fields of so many characters each, which are the columns."""
 
@@ -269,10 +255,11 @@ class FixedLayout(Layout):
 def header(format_: Delimited, run: Run) -> tuple[str, ...]:
     """Read the names in the first line of a file."""
     try:
-        pieces = split(format_, run.raws[0].decode())
-    except (Unreadable, UnicodeDecodeError):
+        text = run.raws[0].decode()
+        pieces = Quoted(format_).fields(text) if format_.quote else text.split(format_.separator)
+    except ValueError:  # no UTF-8, or quotes that do not fit
         pieces = []
-    names = [_unquoted(format_.quote, piece).strip(" ") for piece in pieces]
+    names = [(piece or "").strip(" ") for piece in pieces]
     if run.oversize or not all(names) or len(set(names)) < len(names) or not names:
         raise HeadraceError(
             f"its first line is no header of names that differ: {run.raws[0][:100]!r}",

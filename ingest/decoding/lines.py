@@ -32,7 +32,7 @@ def delimited(
     broken, most = _no_lines(lines), columns + unknown_max + 1
     quoted: dict[int, Sequence[str | None]] = {}
     if format.quote and texts.holds(lines, format.quote.encode()):
-        read = _Quoted(format, most)
+        read = Quoted(format, most)
         for row in _holding(lines, format.quote):
             if row not in broken:
                 try:
@@ -109,10 +109,10 @@ def _more(unknown: Sequence[str | None]) -> More:
     return More([text for text in unknown if text is not None], kept)
 
 
-class _Quoted:
+class Quoted:
     """Reads lines in which there are quotes."""
 
-    def __init__(self, format: Delimited, most: int) -> None:
+    def __init__(self, format: Delimited, most: int = QUOTES_MAX) -> None:
         quote, separator = re.escape(format.quote), re.escape(format.separator)
         within, without = (
             rf"{quote}((?:[^{quote}]|{quote}{quote})*+){quote}",
