@@ -184,9 +184,7 @@ class Collector:
         """Send a record without a value, but with a header, into each partition."""
         self.status.partitions = len(partitions)
         records = [
-            Record(partition, b"", [header], None, 0)
-            for header in marks
-            for partition in partitions
+            Record(partition, b"", [header], 0) for header in marks for partition in partitions
         ]
         if records:
             self._sender.send("", records, START)

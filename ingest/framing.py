@@ -28,14 +28,7 @@ class Record(NamedTuple):
     partition: int
     value: bytes
     headers: list[tuple[str, bytes]]
-    key: bytes | None
     tuples: int
-
-
-class _Entry(NamedTuple):
-    at: int
-    raw: bytes
-    key: str | None
 
 
 class Framing:
@@ -97,67 +90,52 @@ class Framing:
             if not self._between or value.count(SEPARATOR) == len(raws) - 1:
                 yield self._record(partition, source, run.first, value, len(raws), len(raws))
                 return
-        entries = [_Entry(n, raw, None) for n, raw in enumerate(raws) if raw]
-        yield from self._framed(partition, source, run, entries)
+        yield from self._framed(partition, source, run, [n for n, raw in enumerate(raws) if raw])
 
     def _by_key(self, source: str, run: Run) -> Iterator[Record]:
         assert self._keys is not None, "a stream that is routed by a column"
-        lanes: dict[int, list[_Entry]] = {}
         whole = [n for n, raw in enumerate(run.raws) if raw and n not in run.oversize]
         keys = dict(zip(whole, self._keys([run.raws[n] for n in whole]), strict=True))
+        lanes: dict[int, list[int]] = {}
         for n, raw in enumerate(run.raws):
             if raw:
                 # One whose key cannot be read becomes a dead letter, and goes where its like do.
-                key = keys.get(n)
-                lanes.setdefault(self._of((key or "").encode()), []).append(_Entry(n, raw, key))
-        for partition, entries in lanes.items():
-            yield from self._framed(partition, source, run, entries)
+                lanes.setdefault(self._of((keys.get(n) or "").encode()), []).append(n)
+        for partition, places in lanes.items():
+            yield from self._framed(partition, source, run, places)
 
     def _framed(
-        self, partition: int, source: str, run: Run, entries: Sequence[_Entry]
+        self, partition: int, source: str, run: Run, places: Sequence[int]
     ) -> Iterator[Record]:
-        for group in self._grouped(run, entries, is_numbered=bool(source)):
-            first, last = group[0].at, group[-1].at
-            raws = [entry.raw for entry in group]
-            size = len(group)
-            if source:
-                size = last - first + 1
-                raws = [b""] * size
-                for entry in group:
-                    raws[entry.at - first] = entry.raw
-            keys = {entry.key for entry in group}
-            yield self._record(
-                partition,
-                source,
-                run.first + first,
-                self._between.join(raws),
-                size,
-                len(group),
-                key=keys.pop() if len(keys) == 1 else None,
-                oversize=run.oversize.get(first),
-            )
+        """Make the records of those tuples of a run that stand at some places in it."""
+        for group in self._grouped(run, places, is_numbered=bool(source)):
+            first, there = group[0], set(group)
+            numbered = range(first, group[-1] + 1) if source else group
+            entries = [run.raws[n] if n in there else b"" for n in numbered]
+            value, oversize = self._between.join(entries), run.oversize.get(first)
+            number = run.first + first
+            yield self._record(partition, source, number, value, len(entries), len(group), oversize)
 
     def _grouped(
-        self, run: Run, entries: Sequence[_Entry], *, is_numbered: bool
-    ) -> Iterator[list[_Entry]]:
-        """Divide entries into frames. Without numbers, holes between them count for nothing."""
+        self, run: Run, places: Sequence[int], *, is_numbered: bool
+    ) -> Iterator[list[int]]:
+        """Divide tuples into frames. Without numbers, holes between them count for nothing."""
         holes_max = (HOLES_MAX if self._between else 0) if is_numbered else FRAME_TUPLES
-        group: list[_Entry] = []
+        group: list[int] = []
         size, is_alone = 0, False
-        for entry in entries:
-            must_be_alone = entry.at in run.oversize or (
-                bool(self._between) and SEPARATOR in entry.raw
-            )
+        for n in places:
+            raw = run.raws[n]
+            must_be_alone = n in run.oversize or (bool(self._between) and SEPARATOR in raw)
             if group and (
                 is_alone
                 or must_be_alone
-                or entry.at - group[-1].at > holes_max + 1
-                or size + len(entry.raw) > FRAME_BYTES
+                or n - group[-1] > holes_max + 1
+                or size + len(raw) > FRAME_BYTES
             ):
                 yield group
                 group, size = [], 0
-            group.append(entry)
-            size += len(entry.raw)
+            group.append(n)
+            size += len(raw)
             is_alone = must_be_alone
         if group:
             yield group
@@ -170,8 +148,6 @@ class Framing:
         value: bytes,
         entries: int,
         tuples: int,
-        *,
-        key: str | None = None,
         oversize: int | None = None,
     ) -> Record:
         headers: list[tuple[str, bytes]] = []
@@ -181,7 +157,7 @@ class Framing:
             headers.append((FRAME, b"%d" % entries))
         if oversize is not None:
             headers.append((OVERSIZE, b"%d" % oversize))
-        return Record(partition, value, headers, key.encode() if key else None, tuples)
+        return Record(partition, value, headers, tuples)
 
 
 def _in_blocks(run: Run) -> Iterator[Run]:

@@ -100,7 +100,7 @@ class Posting:
         try:
             sent = [
                 producer.send(
-                    stream.topic, r.value, key=r.key, headers=r.headers, partition=r.partition
+                    stream.topic, r.value, headers=r.headers, partition=r.partition
                 ).add_errback(give_up)
                 for r in records
             ]

@@ -139,7 +139,6 @@ class Sender(Generic[Place]):
                 sent = producer.send(
                     self._topic,
                     record.value,
-                    key=record.key,
                     headers=record.headers,
                     partition=record.partition,
                 )

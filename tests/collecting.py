@@ -32,7 +32,6 @@ class Landed(NamedTuple):
 
     partition: int
     offset: int
-    key: bytes | None
     value: bytes
     headers: dict[str, str]
 
@@ -136,7 +135,7 @@ def landed(bootstrap: str, topic: str) -> Iterator[Landed]:
             for one, records in consumer.poll(1_000).items():
                 for r in records:
                     headers = {key: value.decode() for key, value in r.headers}
-                    yield Landed(r.partition, r.offset, r.key, r.value, headers)
+                    yield Landed(r.partition, r.offset, r.value, headers)
                 if consumer.position(one) >= ends[one]:
                     left.discard(one)
     finally:

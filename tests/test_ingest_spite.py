@@ -234,7 +234,7 @@ def test_a_tuple_that_cannot_be_read_stops_nobody(raw: bytes) -> None:
     for route in ("n", "k", "x"):
         routed = stream(route=route)
         (record,) = Framing.of(routed, 2).records("a", Run(1, [raw], 1))
-        assert (record.value, record.key in (None, b"1")) == (raw, True)
+        assert record.value == raw
 
 
 LARGE = b"x" * (9 * 2**20)

@@ -27,7 +27,7 @@ AVRO = Avro('{"type": "record", "name": "r", "fields": []}')
 
 def as_landed(record: Record) -> Landed:
     headers = {key: value.decode() for key, value in record.headers}
-    return Landed(record.partition, 0, record.key, record.value, headers)
+    return Landed(record.partition, 0, record.value, headers)
 
 
 def raws_of(run: Run) -> dict[int, bytes]:
@@ -94,18 +94,15 @@ def test_the_routes_are_those_that_are_declared() -> None:
     assert {p for p, _ in instead.values()} == {6}
 
 
-def test_by_key_a_tuple_goes_where_its_key_does_and_a_record_of_one_key_has_it() -> None:
+def test_by_key_a_tuple_goes_where_its_key_does() -> None:
     raws = [b"a1", b"b1", b"a2", b"?"]
     framing = Framing(Wire(route="k"), 64, initials)
-    found = {r.partition: (r.key, r.value) for r in framing.records("s", Run(1, raws, 0))}
+    found = {r.partition: r.value for r in framing.records("s", Run(1, raws, 0))}
     assert found == {
-        crc32(b"a") % 64: (b"a", b"a1\x1e\x1ea2"),
-        crc32(b"b") % 64: (b"b", b"b1"),
-        crc32(b"") % 64: (None, b"?"),
+        crc32(b"a") % 64: b"a1\x1e\x1ea2",
+        crc32(b"b") % 64: b"b1",
+        crc32(b"") % 64: b"?",
     }
-    alone = Framing(Wire(route="k"), 1, initials)
-    (both,) = alone.records("s", Run(1, [b"a1", b"b1"], 0))
-    assert both.key is None
 
 
 def test_an_oversize_tuple_is_alone_and_says_its_size() -> None:
@@ -138,7 +135,7 @@ def sender_to(at: Place, said: list[str]) -> Sender[int]:
 
 
 def record(n: int, value: bytes) -> Record:
-    return Record(0, value, [("source", b"s"), ("seq", b"%d" % n)], None, 1)
+    return Record(0, value, [("source", b"s"), ("seq", b"%d" % n)], 1)
 
 
 def set_record_bytes_max(at: Place, size: int) -> None:
