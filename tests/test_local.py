@@ -126,7 +126,7 @@ def test_root_without_user_namespaces_is_told_what_to_do(
     class Refusal:
         returncode = leash.NO_NAMESPACE
 
-    monkeypatch.setattr(postgres, "run_to_end", lambda *_, **__: Refusal())
+    monkeypatch.setattr("headrace.local.child.subprocess.run", lambda *_, **__: Refusal())
     fresh = data_folder(tmp_path / "home")
     with pytest.raises(Missing, match="does not run as root"):
         postgres.part(fresh, 5432).prepare()

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.config import Config, child_environment
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError
 from headrace.local.child import run_to_end
 from headrace.local.home import Home
 from headrace.local.part import Part, reachable
@@ -135,13 +135,7 @@ def _format(
         settings.replace(f"log.dirs={place}\n", f"log.dirs={draft_place}\n"), encoding="ascii"
     )
     tool = ("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(temporary))
-    done = run_to_end((*program, *tool), environment=environment)
-    if done.returncode != 0:
-        last = "\n".join(done.stdout.splitlines()[-10:])
-        raise HeadraceError(
-            f"the broker's log could not be made (exit code {done.returncode}):\n{last}",
-            hint="Mend what it names, and run `headrace up` again.",
-        )
+    run_to_end("the broker's log could not be made", (*program, *tool), environment=environment)
     temporary.unlink()
     draft.rename(home.broker / "log")
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from headrace.errors import HeadraceError, Missing
 from headrace.local import leash, lock
 from headrace.local.home import Home
 from headrace.local.part import Part
@@ -110,14 +111,15 @@ def _start(part: Part, log_path: Path, held: int) -> Child:
 
 
 def run_to_end(
+    what: str,
     argv: Sequence[str],
     *,
     environment: Mapping[str, str],
     not_as_root: bool = False,
     entered: str = "",
-) -> subprocess.CompletedProcess[str]:
-    """Run a helper program to its end; its output and errors are in `stdout`."""
-    return subprocess.run(
+) -> None:
+    """Run a helper program to its end; refuse to go on if it fails."""
+    done = subprocess.run(
         leashed(argv, orphan_signal=signal.SIGKILL, not_as_root=not_as_root),
         env=environment,
         input=entered,
@@ -128,3 +130,15 @@ def run_to_end(
         start_new_session=True,
         check=False,
     )
+    if done.returncode == leash.NO_NAMESPACE:
+        raise Missing(
+            "PostgreSQL does not run as root, and this machine grants root no user namespace",
+            hint="Run Headrace as an ordinary user, or give warehouse.url of a PostgreSQL that is "
+            "there already.",
+        )
+    if done.returncode != 0:
+        last = "\n".join(done.stdout.splitlines()[-10:])
+        raise HeadraceError(
+            f"{what} (exit code {done.returncode}):\n{last}",
+            hint="Mend what it names, and run `headrace up` again.",
+        )

@@ -13,8 +13,6 @@ from pathlib import Path
 import psycopg
 
 from headrace.config import Config, child_environment
-from headrace.errors import HeadraceError, Missing
-from headrace.local import leash
 from headrace.local.child import run_to_end
 from headrace.local.home import Home, ensure_secret
 from headrace.local.part import PROBE_TIMEOUT_S, Part, reachable
@@ -95,24 +93,13 @@ def _initialise(home: Home) -> None:
 
 
 def _run(program: str, *arguments: str, entered: str = "") -> None:
-    done = run_to_end(
+    run_to_end(
+        f"{program} failed",
         (str(_programs() / program), *arguments),
         environment=child_environment({}),
         not_as_root=True,
         entered=entered,
     )
-    if done.returncode == leash.NO_NAMESPACE:
-        raise Missing(
-            "PostgreSQL does not run as root, and this machine grants root no user namespace",
-            hint="Run Headrace as an ordinary user, or give warehouse.url of a PostgreSQL that is "
-            "there already.",
-        )
-    if done.returncode != 0:
-        last = "\n".join(done.stdout.splitlines()[-10:])
-        raise HeadraceError(
-            f"{program} ended with exit code {done.returncode}:\n{last}",
-            hint="Mend what it names, and run `headrace up` again.",
-        )
 
 
 def _forget_foreign_pid(data: Path) -> None:
