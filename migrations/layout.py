@@ -99,8 +99,8 @@ def upgrade(connection: Connection, place: Warehouse, dataflow: Dataflow) -> lis
         done = _bring_over(connection, was)
         if was == UNVERSIONED:
             ledger.enroll(connection, dataflow.name, (outlet.name for outlet in outlets))
-        for outlet in outlets:
-            done += [*_move_table(connection, outlet), *_add(connection, outlet)]
+        for step in (_move_table, _add_columns, _add_indexes):
+            done += [line for outlet in outlets for line in step(connection, outlet)]
     prepare(connection, place, dataflow)
     return done
 
@@ -169,22 +169,26 @@ def _move_table(connection: Connection, outlet: Outlet) -> Iterator[str]:
         yield f"{live.of} is {main.of} now; {live.of} becomes the view over it"
 
 
-def _add(connection: Connection, outlet: Outlet) -> Iterator[str]:
-    """Add the columns and indexes that are lacking."""
+def _add_columns(connection: Connection, outlet: Outlet) -> Iterator[str]:
     main, delta, live = relations(outlet)
     there = drift.look(connection, relations(outlet))
     for relation, table in ((main, tables.main(outlet)), (delta, tables.delta(outlet))):
-        found = there.get(relation.name)
-        for name in relation.columns if found else ():
-            if found and name not in found.columns:
+        for name in relation.columns if relation.name in there else ():
+            if name not in there[relation.name].columns:
                 connection.execute(tables.added(table, name))
                 yield f"{relation.of} has the column {name} now"
-        for index in tables.indexes(table) if found else ():
-            if found and tables.index_name(index) not in found.indexes:
-                connection.execute(tables.written(sa.schema.CreateIndex(index)))
-                yield f"{relation.of} has the index {tables.index_name(index)} now"
     # In the order of the columns that live shows: new ones come last. What it shows and is not
     # defined any more, PostgreSQL takes from no view, and the check will name it.
     view = there.get(live.name)
     if view and view.kind in VIEW_KINDS and live.columns.keys() > view.columns.keys():
         connection.execute(tables.view(outlet, [*view.columns]))
+
+
+def _add_indexes(connection: Connection, outlet: Outlet) -> Iterator[str]:
+    main, _, _ = relations(outlet)
+    there = drift.look(connection, [main]).get(main.name)
+    for index in tables.indexes(tables.main(outlet)) if there else ():
+        name = tables.index_name(index)
+        if there and name not in there.indexes:
+            connection.execute(tables.written(sa.schema.CreateIndex(index)))
+            yield f"{main.of} has the index {name} now"
