@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import LiteralString
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 NUMERIC = "numeric"
 
@@ -29,6 +30,9 @@ ARROW: dict[str, pa.DataType] = {
     "timestamp without time zone": pa.timestamp("us"),
     "timestamp with time zone": pa.timestamp("us", "UTC"),
 }
+
+NOT_FINITE = pa.array(["nan", "inf", "-inf"])
+NAMES = pa.array(["NaN", "Infinity", "-Infinity"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +89,9 @@ class Answer:
 
     head: Head
     batches: Iterator[pa.RecordBatch]
+
+
+def named(numbers: pa.Array) -> pa.Array:
+    """Write what is not finite among texts of numbers as PostgreSQL does, and not as Arrow."""
+    index = pc.index_in(numbers, NOT_FINITE)
+    return numbers if index.null_count == len(index) else pc.coalesce(NAMES.take(index), numbers)

@@ -1,10 +1,9 @@
 """Bringing: what a continuous query finds is taken to a webhook, or a call is made for each row.
 
 The results of a query are brought in their order, each until it is taken. So a webhook hears of
-each at least once; a call, which has a key, is made once.
+each at least once; a call, in whose commit the core notes which one it was, is made once.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +19,7 @@ from api.registered import Definition, Query, Registered, Result
 from api.standing import Standing, bug_of
 from api.values import dump
 from etl_procs.callers import Callers
+from etl_procs.calls import Turn
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError, Refused
 
@@ -142,17 +142,8 @@ class Bringing:
         names = [column["name"] for column in result.columns]
         for number, row in enumerate(result.rows):
             arguments = dict(zip(names, row, strict=True))
-            self._callers.call(dataflow, name, arguments, key=_key(query, result, number))
+            turn = Turn(query.id, result.number, number)
+            self._callers.call_once(dataflow, name, arguments, turn)
 
     async def _in_file(self, work: Callable[..., T], *given: Any) -> T:
         return await to_thread.run_sync(work, *given, limiter=self._registered.turns)
-
-
-def _key(query: Query, result: Result, row: int) -> str:
-    """Name the call of one row of one result: a call with that name is made once.
-
-    The id is in it, as another query may have the name one day; and no number of partitions makes
-    it longer than a key may be.
-    """
-    of = hashlib.sha256(f"{query.id}:{result.position}".encode()).hexdigest()
-    return f"{query.name}:{of}:{row}"

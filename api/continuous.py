@@ -23,6 +23,7 @@ from api.cut import Moment
 from api.errors import Busy, KeyMissing, NotYet, QueryRefused, ScopeMissing
 from api.events import Form
 from api.grant import OWNER, Grant, Scope
+from api.guard import Admitted
 from api.island import Setting
 from api.keyring import Keyring
 from api.registered import Definition, Query, Registered, Result, conflict, position, unknown
@@ -61,6 +62,8 @@ class Continuous:
         )
         self._standing = {query.name: Standing(query, query.reached) for query in registered.all()}
         self._changed = Event()
+        self._unseen = ""
+        """Why the cores could not be looked at, if so."""
         self._registering = 0
         self._followers = 0
         self.is_ending: Callable[[], bool] = lambda: False
@@ -199,9 +202,9 @@ class Continuous:
             self._followers -= 1
 
     async def events(
-        self, query: Query, form: Form, after: int, limit: int | None
+        self, query: Query, form: Form, after: int, limit: int | None, admitted: Admitted
     ) -> AsyncIterator[bytes]:
-        """Give the results after one, as they come, until the query or the API is gone."""
+        """Give the results after one, as they come, until the query, the API or the key is gone."""
         told = 0
         try:
             while limit is None or told < limit:
@@ -209,6 +212,7 @@ class Continuous:
                     raise NotRunning(
                         "the API ends", hint="Follow again when it is back, behind the last one."
                     )
+                await admitted()
                 changed = self._changed
                 result = await self._in_file(self._registered.next, query, after)
                 if result is not None:
@@ -231,11 +235,7 @@ class Continuous:
                 self._wake()
             if not self._standing:
                 continue
-            try:
-                await self._answering.look()
-            except HeadraceError as error:
-                log.warning("the cores cannot be looked at: %s", error.what)
-                continue
+            await self._look()
             for standing in list(self._standing.values()):
                 if not standing.is_answering and self._answering.is_due(standing):
                     standing.is_answering = True
@@ -243,6 +243,17 @@ class Continuous:
                 if not standing.is_bringing and self._bringing.is_to_bring(standing):
                     standing.is_bringing = True
                     group.start_soon(self._bringing.bring_all, standing)
+
+    async def _look(self) -> None:
+        """Look at the cores; where one cannot be looked at, go on with what is known."""
+        try:
+            await self._answering.look()
+        except HeadraceError as error:
+            if error.what != self._unseen:
+                log.warning("the cores cannot be looked at: %s", error.what)
+            self._unseen = error.what
+        else:
+            self._unseen = ""
 
     async def _go_on(self, standing: Standing) -> None:
         if await self._answering.go_on(standing):

@@ -135,12 +135,14 @@ class ContinuousResultOut(BaseModel):
 class _Followed(StreamingResponse):
     """The results of a query, for as long as its client listens."""
 
-    def __init__(self, continuous: Continuous, standing: Standing, begins: Begins, accept: str):
+    def __init__(
+        self, continuous: Continuous, standing: Standing, begins: Begins, request: Request
+    ) -> None:
         self._continuous = continuous
-        form = form_of(accept)
+        form = form_of(request.headers.get("accept", ""))
         after = continuous.begin(standing, position_of(begins.after))
         super().__init__(
-            continuous.events(standing.query, form, after, begins.limit),
+            continuous.events(standing.query, form, after, begins.limit, request.state.admitted),
             media_type=form.media_type,
             headers={"Cache-Control": "no-store"},
         )
@@ -265,7 +267,7 @@ def router(continuous: Continuous) -> APIRouter:
         standing = continuous.find(name, request.state.grant)
         if last_event_id:
             begins = begins.model_copy(update={"after": last_event_id})
-        return _Followed(continuous, standing, begins, request.headers.get("accept", ""))
+        return _Followed(continuous, standing, begins, request)
 
     return made
 

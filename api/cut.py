@@ -183,8 +183,12 @@ def opened(
                 parts[outlet] = _kept(outlet, wanted[outlet.dataflow], at, snapshots)
             else:
                 parts[outlet] = _part(outlet, wanted[outlet.dataflow], at, seen[holder], snapshots)
-        for partition in sorted({r.partition for part in parts.values() for r in part.staged}):
-            make_durable(cores[partition])  # no core must lose what an answer tells
+        # No core must lose a batch that an answer tells, even one without rows. What has arrived
+        # in a warehouse was on the disk before.
+        for place, batch in at.items():
+            arrived = [one.arrived[place].batch for one in seen.values() if place in one.arrived]
+            if batch > max(arrived, default=0):
+                make_durable(cores[place[1]])
         as_of = {wanted[name].places[p]: batch for (name, p), batch in at.items()}
         yield Cut(as_of, parts, freshness)
 

@@ -2,6 +2,7 @@
 
 HeadraceError
 ├── Busy                as many of them run and wait as may
+├── WorkerEnded         the process that answered has ended before it was done
 ├── NotRunning
 │   ├── NotReady        the warehouse does not yet have what the query asks for
 │   └── IssuerAway      whoever signs tokens does not say by which keys
@@ -81,6 +82,10 @@ class NoSuchRow(Refused):
 
 class LimitExceeded(Refused):
     """The query would take longer, or answer more, than is allowed."""
+
+
+class WorkerEnded(HeadraceError):
+    """The process that answered the query has ended before it was done."""
 
 
 class QueryUnknown(Refused):

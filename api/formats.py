@@ -8,7 +8,7 @@ transfer off.
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from api.answer import Head
+from api.answer import Head, named
+from api.errors import QueryRefused
 from api.values import dump, not_finite
 
 END = b"headrace"
@@ -51,6 +52,14 @@ class Writer(Protocol):
 def writer(format_: Format, head: Head) -> Writer:
     """Make the writer of an answer."""
     return WRITERS[format_](head)
+
+
+def error_line(format_: Format, document: Mapping[str, Any]) -> bytes:
+    """Write what ends an answer of which only the beginning is there; where a format has no line
+    for that, nothing: its transfer must be broken off.
+    """
+    text = dump({"error": document}) + b"\n"
+    return {Format.LINES: text, Format.CSV: b"# " + text}.get(format_, b"")
 
 
 def document(head: Head) -> dict[str, Any]:
@@ -136,7 +145,14 @@ class _Arrow:
         return self._taken()
 
     def rows(self, batch: pa.RecordBatch) -> bytes:
-        self._writer.write_batch(batch.cast(self._schema))
+        try:
+            decimal = batch.cast(self._schema)
+        except pa.ArrowInvalid as error:
+            raise QueryRefused(
+                "a column of decimals with fixed digits has NaN, and Arrow's decimals have none",
+                hint="Cast it ::numeric, which is told as text.",
+            ) from error
+        self._writer.write_batch(decimal)
         return self._taken()
 
     def end(self, end: dict[str, Any]) -> bytes:
@@ -176,7 +192,7 @@ def _values(column: pa.Array) -> list[Any]:
     if pa.types.is_temporal(column.type):
         column = _text(column)
     found: list[Any] = column.to_pylist()
-    if pa.types.is_floating(column.type) and pc.all(pc.is_finite(column)).as_py() is False:
+    if _has_others(column):
         return [value if value is None else not_finite(value) for value in found]
     if pa.types.is_list(column.type):
         inner = iter(_values(column.flatten()))
@@ -184,8 +200,18 @@ def _values(column: pa.Array) -> list[Any]:
     return found
 
 
+def _has_others(column: pa.Array) -> bool:
+    """Tell whether there are NaN or infinities among floating-point numbers."""
+    is_floating = pa.types.is_floating(column.type)
+    return is_floating and pc.all(pc.is_finite(column)).as_py() is False
+
+
 def _text(column: pa.Array) -> pa.Array:
-    """Write dates and times as ISO 8601 has them, and leave the rest as it is."""
+    """Write dates and times as ISO 8601 has them, NaN and infinities as PostgreSQL, and leave the
+    rest as it is.
+    """
+    if _has_others(column):
+        return named(column.cast(pa.string()))
     if pa.types.is_timestamp(column.type):
         zone = "+00:00" if column.type.tz else ""
         text = pc.strftime(column.cast(pa.timestamp("us")), "%Y-%m-%dT%H:%M:%S")
@@ -199,4 +225,7 @@ def _text(column: pa.Array) -> pa.Array:
 
 
 def _wide(digits: tuple[int, int] | None) -> pa.DataType | None:
-    return pa.decimal128(*digits) if digits and digits[0] <= 38 else None
+    """Give the decimal of so many digits, if Arrow has it."""
+    if digits is None or not 0 <= digits[1] <= digits[0] <= 38:
+        return None
+    return pa.decimal128(*digits)

@@ -1,6 +1,8 @@
 """The guard: before anything else is looked at, who asks, how often, and how large it is."""
 
 import secrets
+from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any, NoReturn
 
@@ -18,6 +20,9 @@ from api.issuer import Issuer
 from api.keyring import PREFIX, Keyring, unknown
 from api.limits import Limits
 from headrace.errors import HeadraceError
+
+Admitted = Callable[[], Awaitable[Grant]]
+"""Tells what whoever asks may do now; refuses a key that is over."""
 
 OPEN_PATHS = frozenset({"/livez", "/readyz", *page.PATHS})
 """What holds nothing of anybody's."""
@@ -136,7 +141,9 @@ class Guard:
             _check_size(headers)
             held = await self._entrance.admit(headers)
             # Before it is counted: the line in the log names whose requests are too many.
-            scope.setdefault("state", {})["grant"] = held
+            # What goes on for long asks again whether it still may.
+            state = scope.setdefault("state", {})
+            state["grant"], state["admitted"] = held, partial(self._entrance.admit, headers)
             place = self._limits.enter(held)
         except HeadraceError as error:
             await problem.refusal(error)(scope, receive, send)

@@ -26,7 +26,7 @@ from api.grant import Restriction
 from api.joined import NotAlike
 from api.parse import Parameter
 from api.plans import Plan
-from api.question import Question
+from api.question import ELSEWHERE, Question
 from api.resolve import Resolved, Template, resolve
 from api.shims import Shim, Whole
 from api.shims.files import Folder
@@ -108,9 +108,12 @@ class Island:
     def answer(self, asked: Asked) -> Iterator[Answer]:
         """Open the answer to one SELECT at one cut; its rows are to be read within the block."""
         with ExitStack() as opened:
+            question = opened.enter_context(self._opened(asked))
             try:
-                answer = self._begun(opened.enter_context(self._opened(asked)), asked.plan)
+                answer = self._begun(question, asked.plan)
             except Unfinished as error:
+                if question.is_spread:
+                    raise Unfinished(error.what, hint=ELSEWHERE) from error
                 if asked.plan is not None:
                     raise
                 log.warning("a divided query is asked as a whole: %s", error.what)
@@ -201,13 +204,21 @@ class Island:
                 for session in sessions - set(homes.values()):
                     session.snapshot([])  # a query of no table, too, is only to read
                 yield at
-                _end(sessions)
             except Refused:
-                _end(sessions)
+                self._end(sessions)
                 raise
             except BaseException:
                 self.close()  # in which state the sessions are is not known
                 raise
+            self._end(sessions)
+
+    def _end(self, sessions: Iterable[Shim]) -> None:
+        try:
+            for session in sessions:
+                session.end()
+        except BaseException:
+            self.close()  # the next query must not see the state that this one has seen
+            raise
 
     def _prepared(self, asked: Asked) -> Prepared:
         of = (asked.sql, repr(asked.parameters), asked.tables)  # to Python, 1 is True and 1.0
@@ -266,11 +277,6 @@ def _divided(resolved: Resolved, sessions: Iterable[Shim]) -> Split | str:
         return split(resolved, orders_text=all(session.orders_text for session in sessions))
     except NotAlike as why:
         return str(why)
-
-
-def _end(sessions: Iterable[Shim]) -> None:
-    for session in sessions:
-        session.end()
 
 
 def check_core(setting: Setting) -> None:

@@ -1,30 +1,33 @@
 """Queries: asked, answered as their answer comes, and ended."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from asyncio import create_task
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import uuid4
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CancelScope, CapacityLimiter, to_thread
 from fastapi import APIRouter, Header, Request
 from fastapi import Path as InPath
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from api.asked import ID, CursorIn, ExplainedOut, QueryIn, QueryOrCursor, QueryOut
-from api.errors import LimitExceeded, QueryUnknown
-from api.formats import Format
+from api.errors import CANCELLED, LimitExceeded, QueryCancelled, QueryUnknown
+from api.formats import Format, error_line
 from api.grant import Grant, Scope
 from api.guard import needs
 from api.island import Setting
 from api.messages import Ask, Begun, Done, Explain, Explained
 from api.pages import Pages
-from api.problem import problems
+from api.problem import document, problems
 from api.recent import Following, Recent
 from api.values import dump
 from api.workers import Worker, Workers
@@ -52,8 +55,8 @@ class Queries:
             waiting_max=limits.queries_waiting_max,
             memory_mb_max=limits.query_memory_mb_max,
         )
-        self._running: dict[tuple[str, str], Worker] = {}
-        """By whose they are, and their ids: nobody can end another's, or take its id away."""
+        self._running: dict[tuple[str, str], Callable[[], None]] = {}
+        """What ends each, by whose it is, and its id: nobody can end another's, or take its id."""
         self.recent = Recent(clock)
 
     async def answer(self, asked: QueryIn, format_: Format, asker: Grant) -> Response:
@@ -69,11 +72,7 @@ class Queries:
                 _check_pages(asked.page_rows, rows_max, format_)
                 keep, rows_max = self._pages.keep(asked.page_rows, asker.id), 0
                 stack.callback(self._pages.drop_begun, keep)
-            worker = await stack.enter_async_context(self._workers.turn())
-            if (asker.id, id) in self._running:
-                raise HTTPException(HTTPStatus.CONFLICT, f"a query of the id {id} is running")
-            self._running[asker.id, id] = worker
-            stack.callback(self._running.pop, (asker.id, id))
+            worker = await self._turn(stack, asker, id)
             begun = await worker.ask(
                 Ask(id, asked.asked(timeout_ms, asker), format_, rows_max, keep)
             )
@@ -85,7 +84,26 @@ class Queries:
                 "Headrace-Freshness": begun.freshness,
                 "Headrace-Plan": begun.plan,
             }
-            return _Streamed(_pieces(worker, following), stack.pop_all(), format_, headers)
+            pieces = _pieces(worker, following, format_)
+            if is_whole:  # all of it, or a problem
+                body = b"".join([piece async for piece in pieces])
+                return Response(body, media_type=format_.value, headers=headers)
+            return _Streamed(pieces, stack.pop_all(), format_, headers)
+
+    async def _turn(self, stack: AsyncExitStack, asker: Grant, id: str) -> Worker:
+        """Have a worker as long as the stack, once it is the query's turn; meanwhile, too, the
+        query can be ended.
+        """
+        if (asker.id, id) in self._running:
+            raise HTTPException(HTTPStatus.CONFLICT, f"a query of the id {id} is running")
+        with CancelScope() as waiting:
+            self._running[asker.id, id] = waiting.cancel
+            stack.callback(self._running.pop, (asker.id, id))
+            worker = await stack.enter_async_context(self._workers.turn())
+        if waiting.cancel_called:
+            raise QueryCancelled(CANCELLED, hint="Ask it again.")
+        self._running[asker.id, id] = partial(worker.cancel, id)
+        return worker
 
     async def turn(self, cursor: str, format_: Format, asker: Grant) -> Response:
         """Give the next page of an answer."""
@@ -108,13 +126,13 @@ class Queries:
 
     def cancel(self, id: str, asker: Grant) -> None:
         """Have a query of one's own end."""
-        worker = self._running.get((asker.id, id))
-        if worker is None:
+        end = self._running.get((asker.id, id))
+        if end is None:
             raise QueryUnknown(
                 f"no query of the id {id} is running",
                 hint="It may have ended; the header Headrace-Query-Id tells an answer's id.",
             )
-        worker.cancel(id)
+        end()
 
 
 class _Streamed(StreamingResponse):
@@ -146,12 +164,14 @@ class _Streamed(StreamingResponse):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _pieces(worker: Worker, following: Following) -> AsyncIterator[bytes]:
+async def _pieces(worker: Worker, following: Following, format_: Format) -> AsyncIterator[bytes]:
     try:
         while isinstance(said := await worker.hear(), bytes):
             yield said
     except HeadraceError as error:  # it is told in the answer, where its format can
         following.failed(error)
+        if not worker.is_free:  # it has ended, and could not tell it
+            yield error_line(format_, document(error))
         raise
     assert isinstance(said, Done)
     following.done(said)
@@ -184,7 +204,13 @@ def router(queries: Queries) -> APIRouter:
         """
         if isinstance(asked, CursorIn):
             return await queries.turn(asked.cursor, _format(accept), request.state.grant)
-        return await queries.answer(asked, _format(accept), request.state.grant)
+        with CancelScope() as asking:
+            going = create_task(_gone(request, asking))
+            try:
+                return await queries.answer(asked, _format(accept), request.state.grant)
+            finally:
+                going.cancel()
+        raise ClientDisconnect
 
     @made.post("/query/explain", response_model=ExplainedOut, responses=_REFUSALS)
     async def explain(request: Request, asked: QueryIn) -> Response:
@@ -202,6 +228,13 @@ def router(queries: Queries) -> APIRouter:
         return {"id": id}
 
     return made
+
+
+async def _gone(request: Request, asking: CancelScope) -> None:
+    """End what is asked when whoever has asked it goes away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    asking.cancel()
 
 
 def _check_pages(rows: int, rows_max: int, format_: Format) -> None:

@@ -33,6 +33,8 @@ from api.split import Split
 from etl_procs.model import Outlet
 from migrations import staged, tables
 
+ELSEWHERE = "Ask one warehouse at a time, or route the tables to one."
+
 
 @dataclass(frozen=True)
 class Question:
@@ -50,15 +52,19 @@ class Question:
     """Who answers, if one can alone."""
     rates: Rates
 
+    @property
+    def is_spread(self) -> bool:
+        """Whether no warehouse has all of its tables: then there is one plan for it."""
+        return not set(self.homes.values()) <= {self.place}
+
     def decision(self, wanted: Plan | None) -> Decision:
         """Choose a plan."""
-        homes = set(self.homes.values())
-        if not homes <= {self.place}:
-            only = self._split() if len(homes) == 1 else self._gather()
+        if self.is_spread:
+            only = self._split() if len(set(self.homes.values())) == 1 else self._gather()
             if only.cost_ms is None:
                 raise QueryRefused(
                     f"no warehouse has all of its tables, and the island cannot: {only.why_not}",
-                    hint="Ask one warehouse at a time, or route the tables to one.",
+                    hint=ELSEWHERE,
                 )
             return Decision(only, (only,), "no warehouse has all of its tables")
         if not any(part.staged for part in self.at.parts.values()):

@@ -1,5 +1,6 @@
 """Subscriptions: the committed batches of streams and tables, told to clients as they come."""
 
+import logging
 import re
 from asyncio import Task, create_task
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -19,14 +20,17 @@ from starlette.types import Receive, Scope, Send
 from api.errors import Busy
 from api.events import EVENTS, LINES, Form, Subscription
 from api.grant import Scope as Needed
-from api.guard import needs
+from api.guard import Admitted, needs
 from api.problem import problems
+from api.standing import bug_of
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet, Stream
 from etl_procs.publisher import Publisher
 from etl_procs.reader import Reader
 from etl_procs.watch import Watch
 from headrace.errors import HeadraceError, NotRunning
+
+log = logging.getLogger(__name__)
 
 SUBSCRIBERS_MAX = 100
 TURNS_AT_ONCE = 4
@@ -66,10 +70,17 @@ class _CutOff(Exception):
 class _Told(StreamingResponse):
     """The events of a subscription, for as long as its client listens."""
 
-    def __init__(self, subscriptions: "Subscriptions", told: Subscription, *, begins: bool) -> None:
+    def __init__(
+        self,
+        subscriptions: "Subscriptions",
+        told: Subscription,
+        admitted: Admitted,
+        *,
+        begins: bool,
+    ) -> None:
         self._subscriptions = subscriptions
         super().__init__(
-            subscriptions.events(told, begins=begins),
+            subscriptions.events(told, admitted, begins=begins),
             media_type=told.form.media_type,
             headers={"Cache-Control": "no-store"},
         )
@@ -166,14 +177,17 @@ class Subscriptions:
         finally:
             self._present -= 1
 
-    async def events(self, told: Subscription, *, begins: bool) -> AsyncIterator[bytes]:
-        """Give the events of a subscription, until it is done or its client is gone."""
+    async def events(
+        self, told: Subscription, admitted: Admitted, *, begins: bool
+    ) -> AsyncIterator[bytes]:
+        """Give the events of a subscription, until it is done, or its client or key is gone."""
         if begins:
             yield told.form.begun(told.position)
         try:
             while not told.is_done:
                 if self._failure is not None:
                     raise self._failure
+                await admitted()
                 changed = self._changed
                 last = self._watch.batches(told.dataflow, told.partitions)
                 if told.is_behind(last):
@@ -201,6 +215,10 @@ class Subscriptions:
                 await self._look()
         except HeadraceError as error:  # all of them tell it, and end
             self._failure = error
+        except Exception as error:
+            log.exception("a bug in what looks for batches")
+            self._failure = bug_of(error)
+        finally:
             self._wake()
 
     async def _look(self) -> None:
@@ -223,7 +241,7 @@ def router(subscriptions: Subscriptions) -> APIRouter:
         # A client that comes again asks as at first, and says beside it how far it has come.
         after = position_of(last_event_id or begins.after)
         told = await subscriptions.begin(what, form, after, begins.limit)
-        return _Told(subscriptions, told, begins=after is None)
+        return _Told(subscriptions, told, request.state.admitted, begins=after is None)
 
     @made.get(
         "/streams/{dataflow}/{stream}/batches",

@@ -5,7 +5,7 @@ seconds to begin, and the first query with them.
 """
 
 import logging
-import threading
+from asyncio import TimerHandle, get_running_loop
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -19,7 +19,7 @@ import anyio
 from anyio import to_thread
 
 from api import worker
-from api.errors import CANCELLED, SLOW, Busy, LimitExceeded, QueryCancelled
+from api.errors import CANCELLED, SLOW, Busy, LimitExceeded, QueryCancelled, WorkerEnded
 from api.island import Setting
 from api.messages import TOO_LARGE, Ask, Begun, Cancel, Done, Explain, Explained, Start
 from headrace.clock import SystemClock
@@ -99,7 +99,7 @@ class Worker:
             self._process = FORKED.Process(target=worker.main, args=(theirs,), daemon=True)
             self._process.start()
         self._connection.send(start)
-        self._ending: threading.Timer | None = None
+        self._ending: TimerHandle | None = None
         self._timeout_ms, self._deadline = 0, 0.0
         self._is_cancelled = False
         self.is_free = True
@@ -132,6 +132,7 @@ class Worker:
             self.is_free = True
             if self._ending is not None:
                 self._ending.cancel()  # or the next query would end with this one
+                self._ending = None
         if isinstance(said, BaseException):
             raise said
         assert isinstance(said, Begun | bytes | Done | Explained), said
@@ -142,18 +143,13 @@ class Worker:
         self._is_cancelled = True
         with suppress(OSError):
             self._connection.send(Cancel(id))
-        self._ending = threading.Timer(CANCEL_S, self._kill_if_at_work)
-        self._ending.daemon = True
-        self._ending.start()
+        if self._ending is None:
+            self._ending = get_running_loop().call_later(CANCEL_S, self.kill)
 
     def kill(self) -> None:
         """End the process, whatever it does."""
         self._process.kill()
         self._process.join()  # a thread that still listens hears the end
-
-    def _kill_if_at_work(self) -> None:
-        if not self.is_free:
-            self._process.kill()
 
     def _heard(self, deadline: float) -> Any:
         try:
@@ -178,7 +174,7 @@ class Worker:
                 )
             )
         return _Lost(
-            HeadraceError(
+            WorkerEnded(
                 f"the process that answered the query has ended, with code {code}",
                 hint="Ask again; `headrace logs api` may tell more.",
             )

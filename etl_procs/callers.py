@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from etl_procs.asking import Connects
-from etl_procs.calls import Caller, Result
+from etl_procs.calls import Caller, Result, Turn
 from etl_procs.core import core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.routing import partition_of
@@ -41,8 +41,12 @@ class Callers:
         self, dataflow: str, name: str, arguments: Mapping[str, Any], *, key: str = ""
     ) -> Result:
         """Run a call and give its rows; with a `key`, run it at most once."""
-        partition = self._partition(dataflow, name, arguments)
-        return self._caller(partition).call(dataflow, name, arguments, key=key)
+        caller = self._caller(dataflow, name, arguments)
+        return caller.call(dataflow, name, arguments, key=key)
+
+    def call_once(self, dataflow: str, name: str, arguments: Mapping[str, Any], turn: Turn) -> None:
+        """Run a call, unless it was run already."""
+        self._caller(dataflow, name, arguments).call_once(dataflow, name, arguments, turn)
 
     def close(self) -> None:
         """Close the cores' files."""
@@ -57,7 +61,8 @@ class Callers:
             return 0  # any core refuses what nobody declares
         return partition_of(arguments.get(call.key), flow.partitions)
 
-    def _caller(self, partition: int) -> Caller:
+    def _caller(self, dataflow: str, name: str, arguments: Mapping[str, Any]) -> Caller:
+        partition = self._partition(dataflow, name, arguments)
         with self._opening:
             if partition not in self._opened:
                 path = core_path(self._home, partition)

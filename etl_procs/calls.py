@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from etl_procs.asking import Connects
 from etl_procs.batch import tuples_of
@@ -37,11 +37,26 @@ VALUES (:dataflow, :call, :key, :arguments, :result)"""
 
 FORGET = "DELETE FROM headrace_calls WHERE number <= (SELECT max(number) FROM headrace_calls) - ?"
 
+REACH = """\
+INSERT INTO headrace_callers (source, number, row) VALUES (:source, :number, :row)
+ON CONFLICT DO UPDATE SET number = excluded.number, row = excluded.row
+WHERE (number, row) < (excluded.number, excluded.row)"""
+
 KEY_LENGTH_MAX = 200
 NOTHING_KEPT = "Nothing of it was kept."
 CLOCK = SystemClock()
 
 Result = list[dict[str, Any]]
+
+
+class Turn(NamedTuple):
+    """Which of a source's calls one is: of a result of this number, that for this row. A source
+    makes its calls in this order; one that was made is not made again, however long ago it was.
+    """
+
+    source: str
+    number: int
+    row: int
 
 
 class Caller:
@@ -88,6 +103,14 @@ class Caller:
                 connection.execute(KEEP, {**of, **texts})
                 connection.execute(FORGET, [self._kept_max])
         return result
+
+    def call_once(self, dataflow: str, name: str, arguments: Mapping[str, Any], turn: Turn) -> None:
+        """Run a call, unless it was run already."""
+        call = self._find(dataflow, name)
+        given = _arguments(call, arguments)
+        with self._lock, self._store.commit(Write.CALL) as connection:
+            if connection.execute(REACH, turn._asdict()).rowcount:
+                self._run(connection, call, given)
 
     def close(self) -> None:
         """Close the core's file."""

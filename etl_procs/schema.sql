@@ -222,6 +222,13 @@ CREATE INDEX IF NOT EXISTS headrace_replays ON headrace_dead_letters (replay) WH
 CREATE INDEX IF NOT EXISTS headrace_dead_batches
 ON headrace_dead_letters (dataflow, unit, batch) WHERE data IS NOT NULL;
 
+-- How far sources are whose calls are made in order, each once: it moves in the call's commit.
+CREATE TABLE IF NOT EXISTS headrace_callers (
+    source TEXT PRIMARY KEY,
+    number INTEGER NOT NULL,
+    row    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- The results of calls that were made with a key: the same call again has the same result.
 CREATE TABLE IF NOT EXISTS headrace_calls (
     number    INTEGER PRIMARY KEY AUTOINCREMENT,

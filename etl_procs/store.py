@@ -144,15 +144,16 @@ def connected(path: Path) -> sqlite3.Connection:
 
 def make_durable(path: Path) -> None:
     """Return when all that is committed in a core's file is on the disk, whoever wrote it."""
-    log = path.with_name(path.name + "-wal")
     try:
-        descriptor = os.open(log, os.O_RDONLY)
+        with path.with_name(path.name + "-wal").open("rb") as log:
+            os.fsync(log)
     except FileNotFoundError:
         return  # closed in order: all of it is in the file itself
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    except OSError as error:
+        raise OutOfRoom(
+            f"what the core has committed cannot be brought to its disk: {error}",
+            hint="See what the system's log says of the disk; nobody is told of it until then.",
+        ) from error
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from etl_procs.errors import CoreError
 from etl_procs.reader import Reader
 from etl_procs.store import make_durable, translated
 from headrace.errors import NotRunning
@@ -25,18 +26,29 @@ class Watch:
         self._batches: dict[Path, Mapping[str, int]] = {}
 
     def look(self) -> bool:
-        """Look at all cores that there are; tell whether something has been committed."""
-        changed = False
+        """Look at all cores that there are; tell whether something has been committed. What keeps
+        one from being looked at is raised when the others were.
+        """
+        changed, failure = False, None
         for path in self._paths:
-            with suppress(NotRunning), translated():
-                version = self._version(path)
-                if version != self._versions.get(path):
-                    with Reader(path).snapshot() as snapshot:
-                        batches = snapshot.batches()
-                    make_durable(path)  # no core must lose what somebody is told
-                    self._batches[path], self._versions[path] = batches, version
-                    changed = True
+            try:
+                with suppress(NotRunning), translated():
+                    changed |= self._has_changed(path)
+            except CoreError as error:
+                failure = error
+        if failure is not None:
+            raise failure
         return changed
+
+    def _has_changed(self, path: Path) -> bool:
+        version = self._version(path)
+        if version == self._versions.get(path):
+            return False
+        with Reader(path).snapshot() as snapshot:
+            batches = snapshot.batches()
+        make_durable(path)  # no core must lose what somebody is told
+        self._batches[path], self._versions[path] = batches, version
+        return True
 
     def batches(self, dataflow: str, partitions: int) -> list[int]:
         """Tell the last batch of each partition, as of the last look: all of it is on the disk."""

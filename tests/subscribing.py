@@ -10,6 +10,7 @@ from typing import Any
 from serving import KEY, Client, serving
 from shop import island_over
 
+from api.front import Front
 from api.subscriptions import Subscriptions
 from etl_procs.dataflow import Dataflow
 from etl_procs.publisher import Publisher
@@ -24,12 +25,15 @@ Event = dict[str, Any]
 
 
 @contextmanager
-def subscribable(cores: Sequence[Path], *flows: Dataflow) -> Iterator[Client]:
+def subscribable(
+    cores: Sequence[Path], *flows: Dataflow, before: Front | None = None
+) -> Iterator[Client]:
     """Serve the streams and tables of dataflows."""
     publisher = Publisher(cores, config.Core(), CrashPoints())
     known = {flow.name: flow for flow in flows}
     island = island_over(NO_WAREHOUSE, Reader(cores[0]))
-    with serving(island, subscribed=Subscriptions(known, cores, publisher)) as client:
+    subscribed = Subscriptions(known, cores, publisher)
+    with serving(island, subscribed=subscribed, before=before) as client:
         yield client
 
 
@@ -70,10 +74,12 @@ class Heard:
 
 
 @contextmanager
-def heard(client: Client, path: str, accept: str = LINES, **more: str) -> Iterator[Heard]:
+def heard(
+    client: Client, path: str, accept: str = LINES, key: str = KEY, **more: str
+) -> Iterator[Heard]:
     """Subscribe; leave when the block ends."""
     headers = {name.replace("_", "-"): value for name, value in more.items()}
-    headers |= {"Authorization": f"Bearer {KEY}", "Accept": accept}
+    headers |= {"Authorization": f"Bearer {key}", "Accept": accept}
     connection = HTTPConnection("127.0.0.1", client.port, timeout=30)
     try:
         connection.request("GET", path, headers=headers)

@@ -281,6 +281,30 @@ def test_queries_beyond_the_limit_are_told_to_come_back_and_a_query_can_be_ended
         assert client.ask("SELECT 1").status == 200
 
 
+def test_a_query_that_waits_for_its_turn_can_be_ended_and_its_id_is_taken(
+    warehouse_url: str, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    replies: dict[str, Reply] = {}
+    limits = config.Api(query_workers=1)
+    with serving(island_over(warehouse_url, store.reader), limits=limits) as client:
+
+        def ask(id: str) -> None:
+            asked = json.dumps({"sql": ENDLESS, "id": id, "freshness": "main"})
+            replies[id] = client.send("POST", "/v1/query", asked)
+
+        threads = {id: threading.Thread(target=ask, args=[id]) for id in ("first", "second")}
+        threads["first"].start()
+        until(lambda: "WITH RECURSIVE" in running(connection), 20, lambda: running(connection))
+        threads["second"].start()
+        end = "/v1/queries/second"
+        until(lambda: client.send("DELETE", end).status == 202, 20, lambda: "not there")
+        threads["second"].join()
+        assert_problem(replies["second"], 409, "QueryCancelled")
+        assert "first" not in replies
+        assert client.send("DELETE", "/v1/queries/first").status == 202
+        threads["first"].join()
+
+
 def test_nobody_can_end_the_query_of_another(
     warehouse_url: str, store: shop.Shop, connection: warehouse.Connection, tmp_path: Path
 ) -> None:

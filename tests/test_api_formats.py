@@ -3,17 +3,21 @@
 import csv
 import io
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import date
 from decimal import Decimal
-from http.client import IncompleteRead
+from http.client import HTTPConnection, IncompleteRead
+from multiprocessing import active_children
 
 import pyarrow as pa
 import pytest
 import shop
-from serving import Client, assert_problem, serving
+from serving import KEY, Client, Reply, assert_problem, serving
 from shop import island_over
-from test_api import ENDLESS
+from test_api import ENDLESS, running
+from waiting import until
 
 from api.formats import END, Format
 from headrace import config
@@ -48,6 +52,10 @@ WRITTEN = {
 MANY = """\
 WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < {rows})
 SELECT n, 'a note of some length' AS note, 1 / ({breaks} - n) AS ratio FROM t"""
+
+ROWS_WITHOUT_END = """\
+WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n FROM t)
+SELECT n, 'a note of some length' AS note FROM t"""
 
 
 @pytest.fixture
@@ -148,6 +156,107 @@ def test_where_a_reader_might_not_look_the_transfer_is_broken_off(
     with pytest.raises(IncompleteRead) as caught:
         asked(client, MANY.format(rows=200_000, breaks=150_000), format_.value)
     assert b"division by zero" in caught.value.partial
+
+
+@pytest.mark.parametrize("format_", [Format.LINES, Format.CSV, Format.ARROW])
+def test_a_worker_that_is_killed_amid_rows_never_leaves_what_looks_whole(
+    client: Client, format_: Format
+) -> None:
+    body = json.dumps({"sql": ROWS_WITHOUT_END, "freshness": "main"})
+    connection = HTTPConnection("127.0.0.1", client.port, timeout=30)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+    connection.request("POST", "/v1/query", body, headers | {"Accept": format_.value})
+    with closing(connection), connection.getresponse() as response:
+        read = response.read(1_000)
+        kill_workers()
+        if format_ is Format.LINES:
+            read += response.read()
+            last = json.loads(read.splitlines()[-1])
+            assert last["error"]["code"] == "WorkerEnded"
+        else:
+            with pytest.raises(IncompleteRead):
+                response.read()
+
+
+def test_a_worker_that_is_killed_before_json_is_whole_is_a_problem(
+    client: Client, connection: warehouse.Connection
+) -> None:
+    replies: list[Reply] = []
+    thread = threading.Thread(target=lambda: replies.append(client.ask(ENDLESS, "main")))
+    thread.start()
+    until(lambda: "WITH RECURSIVE" in running(connection), 20, lambda: running(connection))
+    kill_workers()
+    thread.join()
+    assert_problem(replies[0], 500, "WorkerEnded")
+
+
+def test_a_client_that_goes_away_ends_its_query(
+    client: Client, connection: warehouse.Connection
+) -> None:
+    asking = HTTPConnection("127.0.0.1", client.port)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+    asking.request("POST", "/v1/query", json.dumps({"sql": ENDLESS}), headers)
+    until(lambda: "WITH RECURSIVE" in running(connection), 20, lambda: running(connection))
+    asking.close()
+    until(lambda: "WITH RECURSIVE" not in running(connection), 20, lambda: running(connection))
+
+
+def test_an_answer_that_is_refused_amid_its_rows_is_not_read_to_its_end(client: Client) -> None:
+    refused = assert_problem(client.ask(ROWS_WITHOUT_END, "main"), 400, "LimitExceeded")
+    assert "more than 100000 rows" in refused["detail"]
+    assert client.ask("SELECT 1 AS one", "main").document["rows"] == [[1]]
+
+
+def test_what_is_no_number_is_written_in_postgresqls_words(client: Client) -> None:
+    names = ["NaN", "Infinity", "-Infinity"]
+    reals = "SELECT x, x::double precision AS y, ARRAY[x] AS z FROM (VALUES "
+    sql = reals + ", ".join(f"('{name}'::numeric)" for name in [*names, "0.5"]) + ") AS v (x)"
+    written = [[name, name, [name]] for name in names] + [["0.5", 0.5, ["0.5"]]]
+    assert json.loads(asked(client, sql, Format.JSON.value)[0])["rows"] == written
+    lines = asked(client, sql, Format.LINES.value)[0].splitlines()
+    assert list(map(json.loads, lines[1:-1])) == written
+    _, *rows = csv.reader(io.StringIO(asked(client, sql, Format.CSV.value)[0].decode()))
+    assert rows == [[str(x), str(y), json.dumps(z)] for x, y, z in written]
+    table = pa.ipc.open_stream(asked(client, sql, Format.ARROW.value)[0]).read_all()
+    assert table["x"].to_pylist() == [*names, "0.5"]
+    assert table["z"].to_pylist() == [[name] for name in [*names, "0.5"]]
+    digits = json.dumps({"sql": "SELECT 'NaN'::numeric(6, 2) AS x", "freshness": "main"})
+    refused = client.send("POST", "/v1/query", digits, Accept=Format.ARROW.value)
+    assert "has NaN" in assert_problem(refused, 400, "QueryRefused")["detail"]
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "DATE 'infinity'",
+        "DATE '0044-03-15 BC'",
+        "DATE '5874897-12-31'",
+        "ARRAY[DATE '10000-01-01']",
+        "TIMESTAMP '-infinity'",
+        "TIMESTAMP '294276-12-31 23:59:59'",
+        "TIMESTAMPTZ 'infinity'",
+    ],
+)
+def test_moments_that_are_not_of_the_years_1_to_9999_are_refused_and_never_wrong(
+    client: Client, moment: str
+) -> None:
+    for format_ in Format:
+        body = json.dumps({"sql": f"SELECT {moment} AS at", "freshness": "main"})
+        refused = client.send("POST", "/v1/query", body, Accept=format_.value)
+        told = assert_problem(refused, 400, "QueryRefused")
+        assert "the column at has a " in told["detail"]
+        assert "::text" in told["hint"]
+
+
+def test_the_first_and_the_last_moments_are_told(client: Client) -> None:
+    sql = "SELECT DATE '0001-01-01' AS a, TIMESTAMP '9999-12-31 23:59:59.999999' AS b"
+    rows = json.loads(asked(client, sql, Format.JSON.value)[0])["rows"]
+    assert rows == [["0001-01-01", "9999-12-31T23:59:59.999999"]]
+
+
+def kill_workers() -> None:
+    for worker in active_children():
+        worker.kill()
 
 
 def test_a_format_that_is_not_there_is_refused(client: Client) -> None:

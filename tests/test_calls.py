@@ -13,7 +13,7 @@ from flows import HeldClock
 from trial import Trial, dump
 
 from etl_procs import Batch, Dataflow, Transaction, by_punctuation
-from etl_procs.calls import Caller
+from etl_procs.calls import Caller, Turn
 from etl_procs.core import core_path
 from etl_procs.errors import Aborted, AccessDenied, BadCall, CoreError, OutOfRoom, ProcedureFailed
 from headrace import config
@@ -241,6 +241,24 @@ def test_only_so_many_results_are_kept(trial: Trial) -> None:
         ("k4",),
         ("k5",),
     ]
+    caller.close()
+
+
+def test_a_call_in_its_turn_is_made_once_however_many_were_made_since(trial: Trial) -> None:
+    caller = caller_of(trial.path, calls_kept_max=1)
+    arguments = {"source": 1, "target": 2, "cents": 1}
+    first, second = Turn("alert", 7, 0), Turn("alert", 7, 1)
+    for turn in (first, first, second, first, Turn("another", 1, 0), second):
+        caller.call_once("bank", "transfer", arguments, turn)
+    for n in range(3):
+        caller.call("bank", "balance", {"id": 1}, key=f"k{n}")
+    caller.call_once("bank", "transfer", arguments, second)
+    assert accounts(trial) == [(1, 97), (2, 103)]
+    too_much = {**arguments, "cents": 1_000}
+    with pytest.raises(ProcedureFailed):
+        caller.call_once("bank", "transfer", too_much, Turn("alert", 8, 0))
+    caller.call_once("bank", "transfer", arguments, Turn("alert", 8, 0))
+    assert accounts(trial) == [(1, 96), (2, 104)]
     caller.close()
 
 

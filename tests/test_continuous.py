@@ -276,6 +276,21 @@ def test_when_the_key_of_its_registrant_is_over_it_stops_and_says_why(
         assert keyring.create("x", both, lasts=timedelta(days=1))
 
 
+def test_who_follows_with_a_key_that_is_over_is_told_no_more(
+    accounts: Accounts, client: Client
+) -> None:
+    put(client, "ann", ANN)
+    with closing(Keyring(accounts.home / "keys.db", SystemClock())) as keyring:
+        made, key = keyring.create("bob", frozenset({Scope.SUBSCRIBE}))
+        with heard(client, f"{AT}/ann/results", key=key) as follower:
+            documents = follower.documents()
+            assert next(documents)["position"] == "1"
+            keyring.revoke(made.grant.id)
+            accounts.pay(("ann", "bob", 1))
+            (last,) = documents
+    assert last["error"]["code"] == "KeyRevoked"
+
+
 def test_a_key_for_some_rows_sees_these_alone_and_no_other_keys_queries(
     accounts: Accounts, client: Client
 ) -> None:

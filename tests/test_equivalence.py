@@ -19,7 +19,8 @@ from shop import HERE, Answering, Warehoused, island_over
 from api import costs
 from api.catalogue import Catalogue
 from api.cut import Freshness
-from api.errors import QueryRefused
+from api.errors import QueryRefused, Unfinished
+from api.finish import Finisher
 from api.island import Asked, Setting
 from api.plans import Plan
 from etl_procs import reader
@@ -169,7 +170,7 @@ def searched(home: Path, url: str, seed: int, count: int) -> Counter[Plan]:
 
 
 def test_tables_in_two_warehouses_are_joined_at_one_cut(
-    tmp_path: Path, warehouse_url: str, second_url: str
+    tmp_path: Path, warehouse_url: str, second_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One warehouse is behind the other, and both behind the core: whatever is asked for, each row
     is there once, and the batch is the same for all tables.
@@ -235,6 +236,17 @@ def test_tables_in_two_warehouses_are_joined_at_one_cut(
                 assert written(query, found.rows) == written(query, expected), query
         with pytest.raises(QueryRefused, match="no warehouse has all of its tables"):
             island.query("SELECT upper(x.t) FROM states x JOIN facts y ON x.id = y.id")
+        tried: list[object] = []
+
+        def cannot(*given: object) -> Iterator[object]:
+            tried.append(given)
+            raise Unfinished("it has too many digits", hint="Ask with the plan ship.")
+
+        monkeypatch.setattr(Finisher, "gather", cannot)
+        with pytest.raises(Unfinished) as caught:
+            island.query(queries[0])
+        assert len(tried) == 1
+        assert "one warehouse at a time" in caught.value.hint
     island.close()
     store.close()
 

@@ -192,6 +192,24 @@ def test_what_is_staged_is_on_the_cores_disk_before_an_answer_tells_it(
     assert durable == [store.reader.path]
 
 
+def test_even_a_batch_without_rows_is_on_the_disk_before_an_answer_tells_it(
+    warehouse_url: str,
+    store: shop.Shop,
+    connection: warehouse.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    durable: list[Path] = []
+    monkeypatch.setattr(cut, "make_durable", durable.append)
+    store.sell((1, 1.0, None))
+    store.push(connection)
+    island = island_over(warehouse_url, store.reader)
+    ask(island, "SELECT count(*) FROM refunds", STAGED)
+    assert durable == []
+    store.sell((2, 1.0, None))
+    ask(island, "SELECT count(*) FROM refunds", STAGED)
+    assert durable == [store.reader.path]
+
+
 # One cut
 
 

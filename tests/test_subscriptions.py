@@ -1,9 +1,11 @@
 """Subscriptions over HTTP: each batch is told once and whole, in order, wherever one goes on."""
 
+import errno
 import json
 import threading
 from collections.abc import Iterator
-from datetime import date
+from contextlib import closing
+from datetime import date, timedelta
 from decimal import Decimal
 from http.client import IncompleteRead
 from pathlib import Path
@@ -12,12 +14,16 @@ import pytest
 from bank import flow as bank
 from bank import names_of
 from doubling import N, Open
-from serving import Client, assert_problem
+from flows import HeldClock
+from serving import KEY, Client, assert_problem, front
 from subscribing import EVENTS, LINES, heard, subscribable, told
 from trial import Trial, named, pass_on
 from waiting import until
 
 from api import events, subscriptions
+from api.grant import Scope
+from api.guard import Entrance
+from api.keyring import Keyring
 from etl_procs import Batch, Dataflow, Transaction, by_punctuation, staging, watch
 from etl_procs import trial as deposited
 
@@ -339,6 +345,66 @@ def test_nothing_is_told_before_the_disk_has_it(
         assert not watching.look(), "nothing has been committed since"
         made.take([number])
     assert durable == [1, 2, 3]
+
+
+def test_that_the_disk_cannot_have_it_is_told_and_who_comes_again_goes_on(
+    made: Open, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_path: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    made.publish(made.doubled)
+    made.take([1])
+    with heard(client, f"{BATCHES}?after=0") as subscriber:
+        documents = subscriber.documents()
+        assert next(documents) == batch(1, 2)
+        with monkeypatch.context() as broken:
+            broken.setattr("etl_procs.store.os.fsync", failing)
+            made.take([2])
+            (last,) = documents
+        assert last["error"]["code"] == "OutOfRoom"
+        assert "Input/output error" in last["error"]["detail"]
+    assert told(client, f"{BATCHES}?after=1&limit=1") == [batch(2, 4)]
+
+
+def test_what_nobody_foresaw_ends_subscriptions_with_an_error_too(
+    made: Open, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.publish(made.doubled)
+    with heard(client, BATCHES) as subscriber:
+        documents = subscriber.documents()
+        assert next(documents) == {"position": "0"}
+        monkeypatch.setattr(watch.Watch, "look", lambda _self: 1 / 0)
+        (last,) = documents
+        assert "ZeroDivisionError" in last["error"]["detail"]
+
+
+@pytest.mark.parametrize(("ends", "code"), [("revoked", "KeyRevoked"), ("expires", "KeyExpired")])
+def test_when_its_key_is_over_nothing_more_is_told(
+    made: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, code: str
+) -> None:
+    monkeypatch.setattr(subscriptions, "HEARTBEAT_S", 60 if ends == "revoked" else 0.1)
+    made.publish(made.doubled)
+    clock = HeldClock()
+    with closing(Keyring(tmp_path / "keys.db", clock)) as keyring:
+        scopes = frozenset({Scope.SUBSCRIBE})
+        key, shown = keyring.create("ann", scopes, lasts=timedelta(seconds=10))
+        before = front(Entrance(KEY, keyring))
+        with (
+            subscribable([made.path], *made.flows, before=before) as client,
+            heard(client, BATCHES, key=shown) as subscriber,
+        ):
+            documents = subscriber.documents()
+            assert next(documents) == {"position": "0"}
+            made.take([1])
+            assert next(documents) == batch(1, 2)
+            if ends == "revoked":
+                keyring.revoke(key.grant.id)
+                made.take([2])
+            else:
+                clock.advance(10)
+            (last,) = documents
+    assert last["error"]["code"] == code
 
 
 SINCE = date(2026, 5, 6)

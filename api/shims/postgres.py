@@ -20,7 +20,7 @@ from adbc_driver_postgresql import dbapi
 from psycopg import sql
 
 from api import sources
-from api.answer import Column
+from api.answer import ARROW, NUMERIC, Column, named
 from api.catalogue import Flow, Shown
 from api.costs import Estimate
 from api.cut import Part, Seen, There
@@ -64,6 +64,9 @@ FROM pg_database WHERE datname = current_database()"""
 ANALYZED_ROWS_MIN = 1_000
 """With fewer, what PostgreSQL supposes of a table that it does not know does no harm."""
 
+FIRST, END = (pa.scalar(day, pa.int32()).cast(pa.date32()) for day in (-719_162, 2_932_897))
+"""The first day of the year 1, and that of the year 10000."""
+
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
@@ -86,7 +89,8 @@ class Postgres:
         self._place = place
         self._timeout_ms = 0
         self._made: dict[Outlet, str] = {}
-        self._at_hand: dbapi.Cursor | None = None
+        self._coming: Generator[pa.RecordBatch] | None = None
+        """The rows of a query that have not all come yet."""
         with translated("connecting to the warehouse"):
             self._looking = place.connect(application="headrace api")
             self._looking.execute(SETTINGS)
@@ -198,24 +202,28 @@ class Postgres:
 
     def rows(self, query: str, columns: Sequence[Column]) -> Generator[pa.RecordBatch]:
         """Ask on the other connection."""
+        self._coming = self._rows(query, columns)
+        return self._coming
+
+    def _rows(self, query: str, columns: Sequence[Column]) -> Generator[pa.RecordBatch]:
         schema = pa.schema([pa.field(column.name, column.arrow) for column in columns])
         with _told(self._timeout_ms), self._asking.cursor() as cursor:
-            self._at_hand = cursor
             cursor.adbc_statement.set_options(**{BATCH_BYTES: str(2**20)})
             cursor.execute(_as_text(query, columns))
             if not columns:
                 yield from _without_columns(cursor.fetchall())
-                return
-            for batch in _batches(cursor):
-                given = [
-                    _cast(column, field.type)
-                    for column, field in zip(batch.columns, schema, strict=True)
-                ]
-                yield pa.RecordBatch.from_arrays(given, schema=schema)
+            else:
+                for batch in _batches(cursor):
+                    yield _exact(batch, columns, schema)
+            self._coming = None
 
     def end(self) -> None:
         """End both transactions. Only a commit takes away what was shipped, files and all."""
         with _told(self._timeout_ms):
+            if self._coming is not None:  # all that nobody wants any more would be read first
+                self._asking.adbc_cancel()
+                self._coming.close()
+                self._coming = None
             self._do(sql.SQL("COMMIT"))
         with translated("ending a query"):
             self._looking.execute("COMMIT")
@@ -223,8 +231,7 @@ class Postgres:
     def cancel(self) -> None:
         """Cancel on both connections."""
         with suppress(adbc.Error):
-            if self._at_hand is not None:
-                self._at_hand.adbc_cancel()
+            self._asking.adbc_cancel()
         warehouse.cancel(self._looking)
 
     def close(self) -> None:
@@ -262,7 +269,7 @@ def _digits(oid: int, modifier: int) -> tuple[int, int] | None:
     numeric = psycopg.postgres.types["numeric"].oid
     if oid != numeric or modifier < 4:
         return None
-    return (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
+    return (modifier - 4) >> 16 & 0xFFFF, ((modifier - 4) & 0x7FF ^ 0x400) - 0x400
 
 
 def _as_text(query: str, columns: Sequence[Column]) -> str:
@@ -278,10 +285,40 @@ def _as_text(query: str, columns: Sequence[Column]) -> str:
     return outer + query + sql.SQL(") AS a ({})").format(sql.SQL(", ").join(names)).as_string(None)
 
 
-def _cast(column: pa.Array, to: pa.DataType) -> pa.Array:
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    return column if column.type == to else pc.cast(column, to)
+def _exact(batch: pa.RecordBatch, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
+    """Give rows as PostgreSQL means them; refuse what the driver has no values for."""
+    given = []
+    for values, column in zip(batch.columns, columns, strict=True):
+        found = values.storage if isinstance(values, pa.ExtensionArray) else values
+        if column.arrow != found.type:
+            found = pc.cast(found, column.arrow)
+        type_ = column.type.removesuffix("[]")
+        if type_ == NUMERIC:
+            found = _named(found)
+        elif pa.types.is_temporal(ARROW.get(type_, pa.string())):
+            _check_years(column, pc.list_flatten(found) if column.type != type_ else found)
+        given.append(found)
+    return pa.RecordBatch.from_arrays(given, schema=schema)
+
+
+def _named(numbers: pa.Array) -> pa.Array:
+    if not pa.types.is_list(numbers.type):
+        return named(numbers)
+    nothing = numbers.is_null() if numbers.null_count else None
+    return pa.ListArray.from_arrays(numbers.offsets, named(numbers.values), mask=nothing)
+
+
+def _check_years(column: Column, moments: pa.Array) -> None:
+    """Refuse what is no date of the years 1 to 9999: what is infinite, the driver gives as some
+    date long before them.
+    """
+    first, end = (day.cast(moments.type) for day in (FIRST, END))
+    if pc.any(pc.or_(pc.less(moments, first), pc.greater_equal(moments, end))).as_py():
+        raise QueryRefused(
+            f"the column {column.name} has a {column.type} that is infinite, or not of the years 1 "
+            "to 9999",
+            hint="Have it told as text: cast it ::text.",
+        )
 
 
 def _batches(cursor: dbapi.Cursor) -> Iterator[pa.RecordBatch]:
