@@ -62,7 +62,7 @@ exit codes:
 
 MODULES = (
     stack, reset, produce, query, subscribe, trace, watch, core_query, call, dead_letters,
-    migrate, warehouse, engine, api, api_keys, calibrate, airflow, settings, jars, tpcdi,
+    migrate, warehouse, engine, api, api_keys, calibrate, airflow, settings, jars, tpcdi
 )  # fmt: skip
 """In the order of the help page."""
 

@@ -1,6 +1,5 @@
 """`headrace airflow`: Airflow standalone with Headrace's DAGs, against the stack that runs."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -10,7 +9,7 @@ import time
 from http.client import HTTPConnection
 from pathlib import Path
 
-from headrace.cli.command import Command, Context, count
+from headrace.cli.command import Command, Context, argument, count
 from headrace.cli.stack import STOP_SIGNALS
 from headrace.client import address_of, key_of
 from headrace.config import Config, child_environment
@@ -196,12 +195,6 @@ def _is_ready(address: str) -> None:
         raise NotRunning(f"not healthy yet: {', '.join(ill)}", hint="Wait for it.")
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--port", type=count, default=0, metavar="PORT", help="its port on 127.0.0.1; 0: a free one"
-    )
-
-
 COMMANDS = [
     Command(
         name="airflow",
@@ -211,6 +204,14 @@ COMMANDS = [
         "keeps is in the data folder; it listens on 127.0.0.1 alone. Ctrl-C ends all of it.",
         examples=("headrace airflow", "headrace airflow --port 8081 --home /srv/headrace"),
         run=run_airflow,
-        arguments=(_arguments,),
+        arguments=(
+            argument(
+                "--port",
+                type=count,
+                default=0,
+                metavar="PORT",
+                help="its port on 127.0.0.1; 0: a free one",
+            ),
+        ),
     )
 ]

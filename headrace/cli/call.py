@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli import addresses
-from headrace.cli.command import Command, Context
+from headrace.cli.command import Command, Context, argument
 from headrace.cli.table import laid_out
 from headrace.crash import CrashPoints
 from headrace.errors import Exit, Refused
@@ -98,24 +98,25 @@ def _lines(call: "Call", rows: list[dict[str, Any]], *, as_json: bool) -> list[s
     return laid_out(call.returns.names, [tuple(row.values()) for row in rows], right=numbers)
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("call", metavar="DATAFLOW.NAME", help="the call")
-    parser.add_argument(
+ARGUMENTS = (
+    argument("call", metavar="DATAFLOW.NAME", help="the call"),
+    argument(
         "arguments",
         nargs="*",
         metavar="NAME=VALUE",
         help="an argument, read as it is declared; NAME= is empty text, NAME:=JSON any value "
         "(note:=null); one that is left out is NULL",
-    )
-    parser.add_argument("--json", metavar="OBJECT", help="arguments as one JSON object")
-    parser.add_argument(
+    ),
+    argument("--json", metavar="OBJECT", help="arguments as one JSON object"),
+    argument(
         "--key",
         help="a name for this very call: made again with it, it gives the first one's result and "
         "does nothing",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--output", choices=("table", "json"), default="table", help="table (default), or JSON"
-    )
+    ),
+)
 
 
 COMMANDS = [
@@ -131,6 +132,6 @@ COMMANDS = [
             'headrace call bank.open --json \'{"owner": "Ann"}\'',
         ),
         run=run_call,
-        arguments=(_arguments,),
+        arguments=ARGUMENTS,
     )
 ]

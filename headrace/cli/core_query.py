@@ -1,6 +1,5 @@
 """`headrace core`: one SELECT over the core's committed state, without anybody's help."""
 
-import argparse
 import csv
 import json
 import sys
@@ -8,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.command import Command, Context, count
+from headrace.cli.command import Command, Context, argument, count
 from headrace.cli.table import laid_out
 from headrace.errors import Exit, Refused
 
@@ -112,33 +111,34 @@ def _told_apart(names: Sequence[str]) -> list[str]:
     return seen
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+ARGUMENTS = (
+    argument(
         "sql",
         nargs="?",
         metavar="SELECT",
         help="one SELECT in SQLite's dialect; without it, the tables are listed",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--output",
         choices=("table", "json", "csv"),
         default="table",
         help="table (default); json: one object a line; csv",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--partition",
         type=count,
         metavar="N",
         help="ask one partition; otherwise all are asked, at one point, and each row says of which "
         "it is, if there are several",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "-n",
         "--lines",
         type=count,
         metavar="N",
         help=f"how many rows, at most (a table: {TABLE_ROWS:,}; otherwise all)",
-    )
+    ),
+)
 
 
 COMMANDS = [
@@ -157,6 +157,6 @@ COMMANDS = [
             'headrace core "SELECT * FROM totals" --output csv > totals.csv',
         ),
         run=run_core,
-        arguments=(_arguments,),
+        arguments=ARGUMENTS,
     )
 ]

@@ -1,11 +1,10 @@
 """`headrace engine`: the engine alone, and whether it is ready."""
 
-import argparse
 import os
 import signal
 
 from headrace import telemetry
-from headrace.cli.command import Command, Context
+from headrace.cli.command import Command, Context, argument
 from headrace.clock import SystemClock
 from headrace.errors import ConfigError, Exit, NotRunning, Refused
 from headrace.local import lock
@@ -81,12 +80,6 @@ def check_engine(context: Context) -> int:
     return Exit.OK
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--check", action="store_true", help="only say whether the engine of this folder is ready"
-    )
-
-
 COMMANDS = [
     Command(
         name="engine",
@@ -100,6 +93,12 @@ COMMANDS = [
             "headrace engine --check",
         ),
         run=run_engine,
-        arguments=(_arguments,),
+        arguments=(
+            argument(
+                "--check",
+                action="store_true",
+                help="only say whether the engine of this folder is ready",
+            ),
+        ),
     )
 ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.cli import addresses
-from headrace.cli.command import Command, Context, count
+from headrace.cli.command import Command, Context, argument, count
 from headrace.cli.progress import Progress
 from headrace.clock import SystemClock
 from headrace.errors import Exit, HeadraceError, Interrupted, Refused
@@ -142,55 +142,56 @@ def _passed(status: "Status") -> str:
     return f"; {status.passed} of {status.sources} files had been sent before"
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("stream", metavar="STREAM", help="a stream, or dataflow.stream")
-    parser.add_argument(
+ARGUMENTS = (
+    argument("stream", metavar="STREAM", help="a stream, or dataflow.stream"),
+    argument(
         "files",
         metavar="FILE",
         nargs="*",
         default=[],
         help="a file, a glob, or a directory, whose files are meant; -, or none: standard input",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--follow",
         action="store_true",
         help="go on: with what is appended to the files, and with files that come into "
         "directories; what cannot be followed (compressed, XML, Avro) is sent once, when it is "
         "complete",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--source",
         metavar="NAME",
         help="what the one FILE is called in the topic; standard input has no name without it, and "
         "its repeats are not recognised",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--partition",
         type=count,
         metavar="N",
         help="send all tuples to partition N, whatever the stream's route; the same N again when "
         "it goes on: repeats are recognised within a partition",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--punctuation",
         type=count,
         metavar="N",
         help="end batch N in every partition, after the tuples of the files, if there are any",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--complete",
         type=int,
         metavar="T",
         help="say to every partition, after the tuples, that nothing before event time T comes",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--finished",
         action="store_true",
         help="say to every partition, after the tuples, that nothing more comes for now",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--wait", action="store_true", help="return when the core has taken them, or rejected them"
-    )
+    ),
+)
 
 
 COMMANDS = [
@@ -209,6 +210,6 @@ COMMANDS = [
             'echo \'{"phone": "555-0100", "contestant": 2}\' | headrace produce leaderboard.votes',
         ),
         run=run_produce,
-        arguments=(_arguments,),
+        arguments=ARGUMENTS,
     )
 ]

@@ -1,12 +1,11 @@
 """`headrace query`: one SELECT, asked of the API, printed as a table."""
 
-import argparse
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from headrace import client
-from headrace.cli.command import Command, Context
+from headrace.cli.command import JSON, Command, Context, argument
 from headrace.cli.table import laid_out
 from headrace.errors import Exit
 
@@ -70,38 +69,39 @@ def _as_of(answer: dict[str, Any]) -> str:
     return f"as of {batches or 'no batch: no table was read'} ({how})"
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sql", metavar="SELECT", help="one SELECT in PostgreSQL's dialect")
-    parser.add_argument(
+ARGUMENTS = (
+    argument("sql", metavar="SELECT", help="one SELECT in PostgreSQL's dialect"),
+    argument(
         "--freshness",
         choices=("staged", "delta", "main"),
         default="staged",
         help="staged: all that the core has committed (default); delta: what has arrived in the "
         "warehouse; main: what is merged there",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--max-lag",
         type=float,
         metavar="SECONDS",
         help="in place of a freshness: from wherever it costs least, if nothing is lacking there "
         "that was committed longer ago",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--value",
         action="append",
         default=[],
         metavar="V",
         help="the value of $1, then of $2 and so on; as JSON, or else a text",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--plan",
         choices=("ship", "split"),
         help="have this plan taken, if it can be; otherwise the one that costs least",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--explain", action="store_true", help="tell each plan and its cost; nothing is asked"
-    )
-    parser.add_argument("--json", action="store_true", help="print the API's answer as it came")
+    ),
+    JSON,
+)
 
 
 COMMANDS = [
@@ -116,6 +116,6 @@ COMMANDS = [
             "headrace query 'SELECT * FROM votes WHERE phone = $1' --value 555-0100 --explain",
         ),
         run=run_query,
-        arguments=(_arguments,),
+        arguments=ARGUMENTS,
     )
 ]

@@ -1,10 +1,8 @@
 """`headrace reset`: delete the data folder."""
 
-import argparse
-
 from headrace.cli import airflow
 from headrace.cli.asking import confirmed
-from headrace.cli.command import Command, Context
+from headrace.cli.command import Command, Context, argument
 from headrace.cli.stack import CLOCK, LOCK_WAIT_S, wait_for_former
 from headrace.errors import Exit, Refused
 from headrace.local import lock
@@ -40,10 +38,6 @@ def _confirmed(home: Home) -> bool:
     return confirmed(f"delete {home.root}", question)
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
 COMMANDS = [
     Command(
         name="reset",
@@ -52,6 +46,6 @@ COMMANDS = [
         "data, the core's state, ports, secrets and logs. Only while the stack is down.",
         examples=("headrace reset", "headrace reset --yes --home /tmp/trial"),
         run=reset,
-        arguments=(_arguments,),
+        arguments=(argument("--yes", action="store_true", help="do not ask"),),
     )
 ]

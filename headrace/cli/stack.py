@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.cli import parts
-from headrace.cli.command import Command, Context, count
+from headrace.cli.command import JSON, Command, Context, argument, count
 from headrace.cli.status import look, print_status
 from headrace.clock import SystemClock
 from headrace.config import Config
@@ -273,16 +273,6 @@ def show_logs(context: Context) -> int:
 # commands
 
 
-def _up_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--detach", action="store_true", help="return when all is ready, and leave it running"
-    )
-
-
-def _status_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs")
-
-
 def _logs_arguments(parser: argparse.ArgumentParser) -> None:
     names = (*parts.NAMES, logs.SUPERVISOR)
     parser.add_argument(
@@ -307,7 +297,13 @@ COMMANDS = [
             "headrace up --detach --set api.port=8080",
         ),
         run=up,
-        arguments=(_up_arguments,),
+        arguments=(
+            argument(
+                "--detach",
+                action="store_true",
+                help="return when all is ready, and leave it running",
+            ),
+        ),
     ),
     Command(
         name="down",
@@ -324,7 +320,7 @@ COMMANDS = [
         "Exit code 0: all are ready; 3: not running, or not all are ready.",
         examples=("headrace status", "headrace status --json | jq .parts.engine.state"),
         run=print_status,
-        arguments=(_status_arguments,),
+        arguments=(JSON,),
     ),
     Command(
         name="logs",

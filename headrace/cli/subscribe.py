@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from headrace import client
-from headrace.cli.command import Command, Context
+from headrace.cli.command import Command, Context, argument
 from headrace.errors import Exit, NotRunning, Refused
 
 if TYPE_CHECKING:
@@ -70,31 +70,30 @@ def _path(dataflows: "Mapping[str, Dataflow]", name: str, *, is_table: bool) -> 
     return f"/v1/{kind}s/{found[0].dataflow}/{found[0].name}"
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "what",
-        metavar="STREAM_OR_TABLE",
-        help="a stream, or dataflow.stream; with --table, a table",
-    )
-    parser.add_argument(
-        "--table", action="store_true", help="what the batches give to a table of the warehouse"
-    )
-    parser.add_argument(
-        "--after",
-        metavar="POSITION",
-        help="begin behind this position (a batch, or one for each partition: 3,7), if what comes "
-        "then is still kept; without it, begin now",
-    )
-    parser.add_argument("--limit", type=_least_one, metavar="N", help="end after N batches")
-    parser.add_argument(
-        "--publish", action="store_true", help="have the stream's batches kept from now on"
-    )
-
-
 def _least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
     return int(text)
+
+
+ARGUMENTS = (
+    argument(
+        "what",
+        metavar="STREAM_OR_TABLE",
+        help="a stream, or dataflow.stream; with --table, a table",
+    ),
+    argument(
+        "--table", action="store_true", help="what the batches give to a table of the warehouse"
+    ),
+    argument(
+        "--after",
+        metavar="POSITION",
+        help="begin behind this position (a batch, or one for each partition: 3,7), if what comes "
+        "then is still kept; without it, begin now",
+    ),
+    argument("--limit", type=_least_one, metavar="N", help="end after N batches"),
+    argument("--publish", action="store_true", help="have the stream's batches kept from now on"),
+)
 
 
 COMMANDS = [
@@ -112,6 +111,6 @@ COMMANDS = [
             "headrace subscribe votes --table | jq -c '.rows[]'",
         ),
         run=run_subscribe,
-        arguments=(_arguments,),
+        arguments=ARGUMENTS,
     )
 ]

@@ -1,12 +1,11 @@
 """`headrace trace`: from a row of a table back to its batch, procedure and tuples in Kafka."""
 
-import argparse
 import json
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from headrace import client
-from headrace.cli.command import Command, Context
+from headrace.cli.command import JSON, Command, Context, argument
 from headrace.cli.table import laid_out
 from headrace.errors import ConfigError, Exit
 
@@ -99,27 +98,28 @@ def _shown(value: object) -> str:
     return "NULL" if value is None else str(value)
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE", help="the table, by name or as DATAFLOW.OUTLET")
-    parser.add_argument(
+ARGUMENTS = (
+    argument("table", metavar="TABLE", help="the table, by name or as DATAFLOW.OUTLET"),
+    argument(
         "key", nargs="*", metavar="KEY", help="the values of its key, in the order of the key"
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--where",
         action="append",
         default=[],
         metavar="COLUMN=VALUE",
         help="of a table without a key: what a column is equal to; several are all meant",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--warehouse", default="", metavar="NAME", help="the warehouse; the first that has it"
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--tuples",
         action="store_true",
         help="read the batch's tuples back from Kafka, a hundred at most",
-    )
-    parser.add_argument("--json", action="store_true", help="print the API's answer as it came")
+    ),
+    JSON,
+)
 
 
 COMMANDS = [
@@ -135,6 +135,6 @@ COMMANDS = [
             "headrace trace votes --where phone=555-0100 --json | jq '.rows[].places'",
         ),
         run=run_trace,
-        arguments=(_arguments,),
+        arguments=ARGUMENTS,
     )
 ]
