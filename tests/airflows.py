@@ -144,12 +144,3 @@ class Commands:
     def end(self) -> None:
         """End the process."""
         self._process.communicate(timeout=RUN_S)
-
-
-def migrated(home: Path) -> Airflow:
-    """Make a home with an empty database."""
-    home.mkdir(parents=True)
-    made = Airflow(home, {})
-    done = made.run("db", "migrate")
-    assert done.returncode == 0, done.stderr
-    return made

@@ -10,6 +10,7 @@ import duckdb
 import phased
 import pytest
 import shop
+from airflows import Airflow
 from alone import Alone, a_broker, a_postgres, data_folder
 from library import Library, database, databases, drop, new_database
 from live import Parts
@@ -117,6 +118,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A Spark of the module's own."""
     with a_spark(tmp_path_factory.mktemp("spark")) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
+    """An Airflow that nothing was set in: a home with an empty database."""
+    made = Airflow(tmp_path_factory.mktemp("airflow"), {})
+    done = made.run("db", "migrate")
+    assert done.returncode == 0, done.stderr
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pytest
 import shop
-from airflows import Airflow, Commands, migrated
+from airflows import Airflow, Commands
 from airflows import connection as connection_to
 from fake_headrace import Headrace
 from fake_headrace import serving as hooked
@@ -61,16 +61,13 @@ def webhook() -> Iterator[Headrace]:
 
 
 @pytest.fixture(scope="module")
-def commands(
-    way: Way, webhook: Headrace, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Commands]:
+def commands(way: Way, webhook: Headrace, migrated: Airflow) -> Iterator[Commands]:
     """Commands of an Airflow with a connection to that."""
-    bare = migrated(tmp_path_factory.mktemp("airflow") / "home")
     variables = {
         "AIRFLOW_CONN_HEADRACE_DEFAULT": connection_to(way.url, KEY),
         "AIRFLOW_VAR_HEADRACE_ALERT_URL": f"{webhook.url}/alerts",
     }
-    started = Commands(Airflow(bare.home, variables))
+    started = Commands(Airflow(migrated.home, variables))
     yield started
     started.end()
 
