@@ -13,8 +13,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from tpcdi_files import Directory
 
+from api.catalogue import Catalogue
+from api.resolve import resolve
 from bench import __main__ as command
 from bench import (
+    analytics,
     migrate_changes,
     migrate_mains,
     migrate_merging,
@@ -27,6 +30,7 @@ from bench import (
     tpcdi_loading,
     trades,
     trades_data,
+    union,
     voter,
     voter_calls,
     voter_sql,
@@ -328,3 +332,27 @@ def test_a_ratio_compares_the_turns_of_one_round() -> None:
     assert each.rate("peer") == 2.0
     assert each.us("ours") == 250_000
     assert each.fastest(["peer", "ours"]) == "ours"
+
+
+def test_the_island_takes_all_analytic_queries() -> None:
+    catalogue = Catalogue.of({"analytics": analytics.flow_of({})})
+    assert len(analytics.QUERIES) == 20
+    for sql in analytics.QUERIES.values():
+        assert resolve(sql, catalogue).places
+
+
+def test_the_plot_of_the_union_has_both_plans_for_each_share_of_the_largest_table() -> None:
+    figures = {
+        f"{shape}_of_{size}_at_{percent}_{plan}_ms": float(size)
+        for size in (10, 20)
+        for shape in union.SHAPES_LARGE
+        for percent, plan in ((100, "ship"), (100, "split"), (0, "warehouse"))
+    }
+    settings = {"sizes": [10, 20], "shapes": dict(union.SHAPES)}
+    groups = plot.union({"figures": figures, "settings": settings})
+    for bars in groups.values():
+        assert {ms for ms, _ in bars.values()} == {20.0}
+        assert [name.split(" staged, ")[0] for name in bars] == ["100 %", "100 %", "0 %"]
+    peers = {"duckdb_attached": {"cash_ms": 3.0}}
+    (bars,) = plot.analytics({"figures": {"cash_ms": 2.0}, "peers": peers}).values()
+    assert [ms for ms, _ in bars.values()] == [2.0, 3.0]
