@@ -12,6 +12,8 @@ from typing import LiteralString
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from api.plans import Moving
+
 NUMERIC = "numeric"
 
 ARROW: dict[str, pa.DataType] = {
@@ -71,6 +73,7 @@ class Head:
     freshness: str
     plan: str
     cost_ms: float = 0.0
+    moving: Moving | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:

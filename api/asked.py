@@ -21,6 +21,7 @@ from api.island import Asked
 from api.pages import CURSOR
 from api.parse import Parameter
 from api.plans import Plan
+from api.recent import Proposal
 
 ID = r"[A-Za-z0-9_.-]{1,64}"
 
@@ -181,6 +182,9 @@ class ExplainedOut(BaseModel):
     tables: list[TableOut]
     as_of: dict[str, int]
     freshness: Freshness
+    proposal: Proposal | None = Field(
+        description="A migration, if the query was asked so often of late that it would have paid."
+    )
 
 
 def _kind(body: Any) -> str:

@@ -62,11 +62,16 @@ def in_warehouse(rates: Rates, query: Estimate) -> float:
 
 def shipped(rates: Rates, query: Estimate, staged: Staged, *, adds_rows: bool) -> float:
     """Tell what it takes to ship what is staged, and ask there."""
-    ship = rates.ship_ms * staged.tables + _us(
+    rows = query.rows + (staged.rows if adds_rows else 0)
+    there = _us(staged.rows * rates.shipped_us_per_row) + _asked(rates, query, rows)
+    return moved(rates, staged) + there
+
+
+def moved(rates: Rates, staged: Staged) -> float:
+    """Tell what it takes to send what is staged to a warehouse, for one query or for good."""
+    return rates.ship_ms * staged.tables + _us(
         staged.rows * rates.ship_us_per_row + staged.size * rates.ship_us_per_byte
     )
-    rows = query.rows + (staged.rows if adds_rows else 0)
-    return ship + _us(staged.rows * rates.shipped_us_per_row) + _asked(rates, query, rows)
 
 
 def split(rates: Rates, part: Estimate, staged: Staged) -> float:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from api.formats import Format
 from api.island import Asked, Setting
 from api.pages import Keep
+from api.plans import Moving
 
 TOO_LARGE = 77
 """The exit code of a worker that took more memory than it may."""
@@ -56,6 +57,7 @@ class Begun(NamedTuple):
     plan: str
     cost_ms: float
     """What the plan was expected to take."""
+    moving: Moving | None = None
 
 
 class Done(NamedTuple):

@@ -30,12 +30,24 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Moving:
+    """What a query takes because rows of its tables are staged, and what moving them would."""
+
+    tables: tuple[str, ...]
+    spent_ms: float
+    """So much less the query would take if they had been pushed."""
+    once_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What was chosen, of what."""
 
     chosen: Candidate
     candidates: tuple[Candidate, ...]
     because: str
+    moving: Moving | None = None
+    """None: nothing is staged that could be moved."""
 
 
 def decide(candidates: tuple[Candidate, ...], wanted: Plan | None) -> Decision:

@@ -4,6 +4,7 @@ import logging
 from asyncio import create_task
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -117,7 +118,10 @@ class Queries:
         async with self._workers.turn() as worker:
             told = await worker.ask(Explain(asked.asked(timeout_ms, grant)))
         assert isinstance(told, Explained)
-        return Response(dump(told.document), media_type=Format.JSON.value)
+        # A key that is for some tables is told nothing of how many rows others have staged.
+        proposal = self.recent.proposal(asked.sql, grant) if grant.tables is None else None
+        whole = {**told.document, "proposal": proposal and asdict(proposal)}
+        return Response(dump(whole), media_type=Format.JSON.value)
 
     def close(self) -> None:
         """End the processes that answer."""

@@ -1,7 +1,7 @@
 """A question: a query at an open cut, with what each plan for it would cost, and how it is run."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,11 +26,11 @@ from api.finish import (
 )
 from api.joined import Source
 from api.pieces import Piece, Pieces
-from api.plans import Candidate, Decision, Plan
+from api.plans import Candidate, Decision, Moving, Plan
 from api.resolve import Template
 from api.shims import Shim, Whole
 from api.split import Split
-from etl_procs.model import Outlet
+from etl_procs.model import Kept, Outlet
 from migrations import staged, tables
 
 ELSEWHERE = "Ask one warehouse at a time, or route the tables to one."
@@ -71,13 +71,31 @@ class Question:
             alone = Candidate(Plan.WAREHOUSE, 0.0, sql={self.place.name: self._there()})
             return Decision(alone, (alone,), "nothing that the query reads is staged")
         is_divided = isinstance(self.split, str) or len(self.split.sources) == 1
-        return plans.decide((self._ship(), self._split() if is_divided else self._gather()), wanted)
+        ship, other = self._ship(), self._split() if is_divided else self._gather()
+        decision = plans.decide((ship, other), wanted)
+        return replace(decision, moving=self._moving(decision.chosen, ship))
+
+    def _moving(self, chosen: Candidate, ship: Candidate) -> Moving | None:
+        """Compare with what it would take if what is shipped were there already."""
+        held = [outlet for outlet, part in self.at.parts.items() if part.staged]
+        if any(isinstance(outlet, Kept) for outlet in held):
+            return None  # no migration takes a stream
+        once_ms = costs.moved(self.rates, self._staged())
+        spent_ms = (chosen.cost_ms or 0.0) - ((ship.cost_ms or 0.0) - once_ms)
+        return Moving(tuple(outlet.full_name for outlet in held), max(spent_ms, 0.0), once_ms)
 
     def head(self, decision: Decision) -> Head:
         """Tell what is known of the answer before its first row."""
         chosen = decision.chosen
         cost_ms = chosen.cost_ms or 0.0
-        return Head(self.columns, self.at.as_of, self.freshness, chosen.plan.value, cost_ms)
+        return Head(
+            self.columns,
+            self.at.as_of,
+            self.freshness,
+            chosen.plan.value,
+            cost_ms,
+            decision.moving,
+        )
 
     def run(self, decision: Decision, finisher: Finisher) -> Iterator[pa.RecordBatch]:
         """Ask, and give the rows as they come."""

@@ -1,7 +1,7 @@
 """Recent: the queries of late, whose they are, what was expected of them and what they took."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,6 +12,7 @@ from api.errors import QueryCancelled
 from api.grant import Grant, Scope
 from api.messages import Begun, Done
 from api.metrics import Labels, Metric, counter, histogram
+from api.plans import Moving
 from etl_procs.metrics import Histogram
 from headrace.clock import Clock
 
@@ -34,6 +35,20 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Proposal:
+    """That a migration pays: a query that was asked again and again had to do with staged rows."""
+
+    tables: tuple[str, ...]
+    """A push of these is proposed."""
+    times: int
+    """So often it was asked since nothing of them was staged."""
+    spent_ms: float
+    """What their staged rows have cost in all these, by the model of costs."""
+    once_ms: float
+    """What moving those that are staged now would cost, once."""
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A query, as far as it has come."""
 
@@ -51,6 +66,9 @@ class Query:
     rows: int | None = None
     code: str = ""
     """Why it failed."""
+    moving: Moving | None = None
+    """What staged rows were expected to cost it; None if there were none that could be moved."""
+    proposal: Proposal | None = None
 
 
 class Recent:
@@ -78,7 +96,25 @@ class Recent:
         following.end(State.CANCELLED)
 
     def seen_by(self, asker: Grant) -> list[Query]:
-        """Give those that a caller may see, the newest first: who operates sees all of them."""
+        """Give those that a caller may see, the newest first: who operates sees all of them. The
+        last one of each text has the proposal, if there is one.
+        """
+        seen: dict[str, Query] = {}
+        found = self._seen_by(asker)
+        for query in found:
+            seen.setdefault(query.sql, query)
+        return [
+            replace(query, proposal=_proposal(query.sql, found))
+            if seen[query.sql] is query
+            else query
+            for query in found
+        ]
+
+    def proposal(self, sql: str, asker: Grant) -> Proposal | None:
+        """Propose a migration, if a query was asked so often that it would have paid."""
+        return _proposal(sql, self._seen_by(asker))
+
+    def _seen_by(self, asker: Grant) -> list[Query]:
         sees_all = Scope.OPERATE in asker.scopes
         return [of.query for of in reversed(self._kept) if sees_all or of.owner == asker.id]
 
@@ -103,6 +139,21 @@ class Recent:
                 self._errors.add([query.ms / query.cost_ms])
 
 
+def _proposal(sql: str, found: Iterable[Query]) -> Proposal | None:
+    """Add up what staged rows have cost, from the newest query back to one that had none."""
+    spent: list[Moving] = []
+    for query in found:
+        if query.sql == sql and query.state is State.DONE:
+            if query.moving is None:
+                break
+            spent.append(query.moving)
+    spent_ms = sum(moving.spent_ms for moving in spent)
+    is_cut = len(sql) >= SQL_MAX  # others may begin so
+    if len(spent) < 2 or is_cut or spent_ms <= spent[0].once_ms:
+        return None
+    return Proposal(spent[0].tables, len(spent), spent_ms, spent[0].once_ms)
+
+
 class Following:
     """One query that is followed, until it is over."""
 
@@ -113,7 +164,9 @@ class Following:
 
     def begun(self, begun: Begun) -> None:
         """Note that there is an answer, and what it was expected to take."""
-        self.query = replace(self.query, plan=begun.plan, cost_ms=begun.cost_ms or None)
+        self.query = replace(
+            self.query, plan=begun.plan, cost_ms=begun.cost_ms or None, moving=begun.moving
+        )
 
     def done(self, done: Done) -> None:
         """Note that all of it was said."""

@@ -100,7 +100,7 @@ class _Worker:
             counted = _Counted(answer, ask.rows_max)
             kept = None if ask.keep is None else Kept(ask.keep, head)
             batches = counted.batches()
-            begun = Begun(dict(head.as_of), head.freshness, head.plan, head.cost_ms)
+            begun = Begun(dict(head.as_of), head.freshness, head.plan, head.cost_ms, head.moving)
             said = _Said(self._connection, begun)
             try:
                 said.add(to.begin())

@@ -94,6 +94,24 @@ def test_a_plan_that_is_asked_for_is_taken(client: Client) -> None:
         assert reply.document["rows"] == [[3, "6"]]
 
 
+def test_a_query_that_is_repeated_proposes_the_migration_that_pays(
+    client: Client, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    sql = "SELECT count(*), max(upper(note)) FROM sales"
+    assert explained(client, sql)["proposal"] is None
+    client.send("POST", "/v1/query", json.dumps({"sql": sql}))
+    assert explained(client, sql)["proposal"] is None, "asked once, it costs what moving would"
+    for _ in range(2):
+        client.send("POST", "/v1/query", json.dumps({"sql": sql}))
+    found = explained(client, sql)["proposal"]
+    assert (found["tables"], found["times"]) == (["shop.sales"], 3)
+    assert found["spent_ms"] == pytest.approx(3 * found["once_ms"])
+    assert explained(client, "SELECT 1")["proposal"] is None
+    store.push(connection)
+    client.send("POST", "/v1/query", json.dumps({"sql": sql}))
+    assert explained(client, sql)["proposal"] is None, "it was moved"
+
+
 def test_a_refused_query_is_not_explained(client: Client) -> None:
     reply = client.send("POST", "/v1/query/explain", '{"sql": "SELECT 1; SELECT 2"}')
     assert_problem(reply, 400, "QueryRefused")

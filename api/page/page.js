@@ -108,6 +108,8 @@ const long = text => {
   if (text.length <= 90) return code(text);
   return h("details", {}, h("summary", {}, code(`${text.slice(0, 80)}…`)), code(text));
 };
+const paying = p =>
+  `moving ${p.tables.join(", ")} once, ${took(p.once_ms)}, would cost less than these ${p.times} queries have, ${took(p.spent_ms)}`;
 const TONES = { done: "good", succeeded: "good", failed: "bad", cancelled: "warn", running: "live", waiting: "live" };
 const told = state => TONES[state] ?? "";
 let now = Date.now();
@@ -116,7 +118,7 @@ const tables = {
   queries: new Table($("queries"), "Recent queries", [
     { title: "State", of: q => (q.code ? `${q.state}: ${q.code}` : q.state), tone: q => told(q.state) },
     { title: "SQL", of: q => q.sql, make: q => long(q.sql) },
-    { title: "Plan", of: q => q.plan ?? "–" },
+    { title: "Plan", of: q => (q.proposal ? `${q.plan}: ${paying(q.proposal)}` : q.plan ?? "–") },
     { title: "Expected", number: true, of: q => took(q.cost_ms) },
     { title: "Took", number: true, of: q => took(q.ms) },
     { title: "Rows", number: true, of: q => count(q.rows) },
