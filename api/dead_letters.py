@@ -23,7 +23,6 @@ from etl_procs import letters
 from etl_procs.letter import DeadLetter, Kind, Sought
 from etl_procs.letters import Letters
 
-AT_ONCE, WAITING_MAX = 4, 64
 CHANGES_AT_ONCE = 1
 """Each waits for the core's write lock: a second thread would only wait there."""
 
@@ -171,8 +170,8 @@ class SoughtIn(BaseModel):
 def router(resources: Resources) -> APIRouter:
     """Make the routes."""
     made = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
-    line = Line("requests for dead letters", at_once=AT_ONCE, waiting_max=WAITING_MAX)
-    changes = Line("changes of them", at_once=CHANGES_AT_ONCE, waiting_max=WAITING_MAX)
+    line = Line("requests for dead letters")
+    changes = Line("changes of them", at_once=CHANGES_AT_ONCE)
 
     @made.get("", response_model=DeadLettersOut, **guarded(Scope.LOOK, 400, 422, 503))
     async def list_dead_letters(asked: Annotated[SoughtIn, Query()]) -> Response:

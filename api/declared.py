@@ -30,8 +30,6 @@ from etl_procs.wire import Avro, Delimited, FixedWidth, Format, Json, Xml
 from headrace.errors import NotRunning
 from migrations import tables
 
-AT_ONCE, WAITING_MAX = 4, 64
-
 FORMATS: dict[type[Format], str] = {
     Json: "json",
     Delimited: "delimited",
@@ -237,7 +235,7 @@ class DataflowsOut(BaseModel):
 def router(resources: Resources) -> APIRouter:
     """Make the routes."""
     made = APIRouter(prefix="/v1")
-    line = Line("requests for what is declared", at_once=AT_ONCE, waiting_max=WAITING_MAX)
+    line = Line("requests for what is declared")
     flows = resources.dataflows
     outlets = {o.full_name: o for flow in flows.values() for o in flow.outlets.values()}
 

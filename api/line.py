@@ -11,13 +11,16 @@ from api.errors import Busy
 from api.problem import JSON
 from api.values import dump
 
+AT_ONCE, WAITING_MAX = 4, 64
+"""Of what looks at files for a moment."""
+
 T = TypeVar("T")
 
 
 class Line:
     """So many at once, so many wait, and whoever comes then is told to come back."""
 
-    def __init__(self, what: str, *, at_once: int, waiting_max: int) -> None:
+    def __init__(self, what: str, at_once: int = AT_ONCE, waiting_max: int = WAITING_MAX) -> None:
         self._what = what
         self._threads = CapacityLimiter(at_once)
         self._at_once = at_once

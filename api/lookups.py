@@ -13,8 +13,6 @@ from api.line import Line
 from api.resources import Resources
 from etl_procs.model import Foreign, Lookup, Strategy
 
-AT_ONCE, WAITING_MAX = 4, 64
-
 ANSWERED_FROM = {
     Strategy.OWNED: "an index over the core's table",
     Strategy.WAREHOUSE: "the warehouse, by SQL",
@@ -68,7 +66,7 @@ class LookupsOut(BaseModel):
 def router(resources: Resources) -> APIRouter:
     """Make the route."""
     made = APIRouter(prefix="/v1/lookups", tags=["lookups"])
-    line = Line("requests for lookups", at_once=AT_ONCE, waiting_max=WAITING_MAX)
+    line = Line("requests for lookups")
     known = [one for flow in resources.dataflows.values() for one in flow.lookups.values()]
 
     @made.get("", **guarded(Scope.LOOK, 503))

@@ -19,8 +19,6 @@ from migrations.places import Places
 from migrations.registry import Asked, Idle, Kind, Migration, Registry, State
 from migrations.warehouse import DEFAULT
 
-AT_ONCE, WAITING_MAX = 4, 64
-"""Requests, not migrations: they only look at the registry."""
 LIST_MAX = 1_000
 
 Id = Annotated[
@@ -157,7 +155,7 @@ def router(moved: Moved) -> APIRouter:
     """Make the routes."""
     jobs, registry, places = moved.jobs, moved.registry, moved.places
     made = APIRouter(prefix="/v1", tags=["migrations"])
-    line = Line("requests for migrations", at_once=AT_ONCE, waiting_max=WAITING_MAX)
+    line = Line("requests for migrations")
 
     @made.put(
         "/migrations/{id}",
