@@ -18,8 +18,7 @@ from api.grant import Grant, Scope
 from api.registered import Definition, Query, Registered, Result
 from api.standing import Standing, bug_of
 from api.values import dump
-from etl_procs.callers import Callers
-from etl_procs.calls import Turn
+from etl_procs.calls import Callers, Turn
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError, Refused
 

@@ -12,8 +12,7 @@ from api.grant import Scope
 from api.guard import guarded
 from api.line import Line
 from api.values import to_json
-from etl_procs.callers import Callers
-from etl_procs.calls import KEY_LENGTH_MAX
+from etl_procs.calls import KEY_LENGTH_MAX, Callers
 from etl_procs.model import Call
 
 # Each waits for the core's one write lock: a second thread would only wait there.

@@ -29,7 +29,7 @@ from api.keyring import Keyring
 from api.registered import Definition, Query, Registered, Result, conflict, position, unknown
 from api.standing import Standing
 from api.values import dump
-from etl_procs.callers import Callers
+from etl_procs.calls import Callers
 from headrace.config import Api
 from headrace.errors import HeadraceError, NotRunning, Refused
 

@@ -20,8 +20,8 @@ from api.line import Line
 from api.resources import Resources
 from api.values import dump, to_json
 from etl_procs import letters
+from etl_procs.dead_letters import DeadLetters
 from etl_procs.letter import DeadLetter, Kind, Sought
-from etl_procs.letters import Letters
 
 CHANGES_AT_ONCE = 1
 """Each waits for the core's write lock: a second thread would only wait there."""
@@ -212,13 +212,13 @@ def router(resources: Resources) -> APIRouter:
         is a new one with a number of its own. So the same request again has no further effect.
         409 `NotReplayable`: what did not decode, or what nobody takes as it is any more.
         """
-        change = partial(_changed, resources, Letters.replay, asked)
+        change = partial(_changed, resources, DeadLetters.replay, asked)
         return await changes.answer(lambda: {"replayed": change()})
 
     @made.post("/drop", response_model=DroppedOut, **guarded(Scope.OPERATE, 404, 413, 422, 503))
     async def drop_dead_letters(asked: LettersIn) -> Response:
         """Delete letters for good. The numbers are nobody else's ever: again, it drops nothing."""
-        change = partial(_changed, resources, Letters.drop, asked)
+        change = partial(_changed, resources, DeadLetters.drop, asked)
         return await changes.answer(lambda: {"dropped": change()})
 
     return made

@@ -25,12 +25,12 @@ from api.problem import JSON
 from api.queries import Queries
 from api.recent import Query
 from api.values import dump
-from etl_procs import view
+from etl_procs import measured
 from etl_procs.dataflow import Dataflow
-from etl_procs.letters import Letters
+from etl_procs.dead_letters import DeadLetters
+from etl_procs.measured import FlowView
 from etl_procs.model import Outlet
 from etl_procs.reader import Reader, Snapshot
-from etl_procs.view import FlowView
 from headrace.clock import SystemClock
 from headrace.errors import NotRunning
 from migrations.registry import State
@@ -197,7 +197,7 @@ class Status:
         try:
             with ExitStack() as opened:
                 cores = [opened.enter_context(Reader(p).snapshot()) for p in self._figures.cores]
-                tallies = Letters([core.dead_letters for core in cores]).tallies()
+                tallies = DeadLetters(*(core.connection for core in cores)).tallies()
                 return _Held(
                     [core.batches() for core in cores],
                     [core.dead_letters.counts() for core in cores],
@@ -216,7 +216,7 @@ class Status:
     ) -> dict[str, FlowView]:
         of_cores = list(zip(held.batches, held.letters, figures, strict=False))[: flow.partitions]
         return {
-            flow.place(partition): view.of(
+            flow.place(partition): measured.view(
                 flow.name, batches.get(flow.name, 0), letters.get(flow.name, (0, 0))[0], of
             )
             for partition, (batches, letters, of) in enumerate(of_cores)

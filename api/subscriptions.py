@@ -26,8 +26,7 @@ from api.standing import bug_of
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet, Stream
 from etl_procs.publisher import Publisher
-from etl_procs.reader import Reader
-from etl_procs.watch import Watch
+from etl_procs.reader import Reader, Watch
 from headrace.errors import HeadraceError, NotRunning
 
 log = logging.getLogger(__name__)

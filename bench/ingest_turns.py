@@ -19,8 +19,7 @@ from etl_procs import loader
 from etl_procs.batch import Arrived
 from etl_procs.core import core_path
 from etl_procs.flow import Committed
-from etl_procs.messages import Start, Topic
-from etl_procs.partitions import Partitions
+from etl_procs.partitions import Partitions, Start, Topic
 from etl_procs.reader import Reader
 from headrace import config
 from headrace.local.home import Home

@@ -14,8 +14,7 @@ from bench.pace import Pace
 from etl_procs.batch import Arrived
 from etl_procs.core import core_path
 from etl_procs.flow import Committed
-from etl_procs.messages import Start, Topic
-from etl_procs.partitions import Partitions
+from etl_procs.partitions import Partitions, Start, Topic
 from headrace import config
 
 ACCOUNTS = 10_000

@@ -265,6 +265,8 @@ def table_of(tuples: Iterable[tuple[object, ...]], schema: pa.Schema) -> pa.Tabl
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def tuples_of(table: pa.Table) -> list[Tuple]:
-    """Make tuples of an Arrow table."""
+def tuples_of(table: list[Tuple] | pa.Table) -> list[Tuple]:
+    """Make tuples of an Arrow table; tuples stay as they are."""
+    if isinstance(table, list):
+        return table
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

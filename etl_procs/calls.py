@@ -8,6 +8,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -16,12 +17,14 @@ from typing import Any, NamedTuple
 from etl_procs.asking import Connects
 from etl_procs.batch import tuples_of
 from etl_procs.columns import Columns
+from etl_procs.core import core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import Aborted, BadCall, CoreError, KeyReused, NoSuchCall
 from etl_procs.execution import Plan, alone
 from etl_procs.fitting import Fitter, Rows
 from etl_procs.model import Call
 from etl_procs.reader import Reader
+from etl_procs.routing import partition_of
 from etl_procs.store import GuardedStore, Write
 from headrace.clock import Clock, SystemClock
 from headrace.config import Core as Settings
@@ -144,6 +147,63 @@ class Caller:
             store.overdue_at = inf
 
 
+class Callers:
+    """Makes calls on the cores of a data folder, from any thread; each core is opened when it is
+    first needed.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        dataflows: Mapping[str, Dataflow],
+        settings: Settings,
+        crash: CrashPoints,
+        warehouses: Connects | None = None,
+    ) -> None:
+        self.dataflows = dataflows
+
+        def opened(partition: int) -> Caller:
+            path = core_path(home, partition)
+            return Caller(path, dataflows, settings, crash, warehouses=warehouses)
+
+        self._open = opened
+        self._opening = threading.Lock()
+        self._opened: dict[int, Caller] = {}
+        self._closing = ExitStack()
+
+    def call(
+        self, dataflow: str, name: str, arguments: Mapping[str, Any], *, key: str = ""
+    ) -> Result:
+        """Run a call and give its rows; with a `key`, run it at most once."""
+        caller = self._caller(dataflow, name, arguments)
+        return caller.call(dataflow, name, arguments, key=key)
+
+    def call_once(self, dataflow: str, name: str, arguments: Mapping[str, Any], turn: Turn) -> None:
+        """Run a call, unless it was run already."""
+        self._caller(dataflow, name, arguments).call_once(dataflow, name, arguments, turn)
+
+    def close(self) -> None:
+        """Close the cores' files."""
+        with self._opening:
+            self._opened.clear()
+            self._closing.close()
+
+    def _partition(self, dataflow: str, name: str, arguments: Mapping[str, Any]) -> int:
+        flow = self.dataflows.get(dataflow)
+        call = flow.calls.get(name) if flow else None
+        if flow is None or call is None or flow.partitions == 1:
+            return 0  # any core refuses what nobody declares
+        return partition_of(arguments.get(call.key), flow.partitions)
+
+    def _caller(self, dataflow: str, name: str, arguments: Mapping[str, Any]) -> Caller:
+        partition = self._partition(dataflow, name, arguments)
+        with self._opening:
+            if partition not in self._opened:
+                caller = self._opened[partition] = self._open(partition)
+                self._closing.callback(caller.close)
+            return self._opened[partition]
+
+
 def _arguments(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Check what a call is given; an argument that may be NULL is so when it is left out."""
     columns = call.arguments
@@ -164,8 +224,7 @@ def _result(call: Call, rows: Any) -> Result:
 
 def _fitted(columns: Columns, rows: Rows, what: str) -> Result:
     part = Fitter(columns).fit(rows, what)
-    tuples = part if isinstance(part, list) else tuples_of(part)
-    return [dict(zip(columns.names, values, strict=True)) for values in tuples]
+    return [dict(zip(columns.names, values, strict=True)) for values in tuples_of(part)]
 
 
 def _repeated(call: Call, key: str, given: Any, arguments: str, result: str) -> Result:

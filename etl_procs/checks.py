@@ -3,7 +3,7 @@
 import inspect
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, get_args
 
 from etl_procs.columns import Column, Columns, Type, check_bare, check_name
@@ -77,23 +77,21 @@ def column_of(of: str, name: str, columns: Columns) -> Column:
 
 def check_key(of: str, name: str, columns: Columns) -> None:
     """Refuse a key that does not always say which partition it belongs to."""
-    column = column_of(of, name, columns)
-    if column.type is Type.REAL or not column.required:
-        raise DefinitionError(
-            f"{of}: its key {name} is {column.type.value}"
-            + ("" if column.required else ", and may be NULL"),
-            hint="Declare it INTEGER NOT NULL or TEXT NOT NULL: each key has one partition.",
-        )
+    hint = "Declare it INTEGER NOT NULL or TEXT NOT NULL: each key has one partition."
+    _check_always(of, "key", column_of(of, name, columns), (Type.INTEGER, Type.TEXT), hint)
 
 
 def check_event_time(of: str, name: str, columns: Columns) -> None:
     """Refuse a column that does not always tell an event time."""
-    column = column_of(of, name, columns)
-    if column.type is not Type.INTEGER or not column.required:
+    hint = f"Declare it {name} INTEGER NOT NULL: milliseconds since 1970, for example."
+    _check_always(of, "event time", column_of(of, name, columns), (Type.INTEGER,), hint)
+
+
+def _check_always(of: str, what: str, column: Column, types: Collection[Type], hint: str) -> None:
+    if column.type not in types or not column.required:
+        null = "" if column.required else ", and may be NULL"
         raise DefinitionError(
-            f"{of}: the event time {name} is {column.type.value}"
-            + ("" if column.required else ", and may be NULL"),
-            hint=f"Declare it {name} INTEGER NOT NULL: milliseconds since 1970, for example.",
+            f"{of}: the {what} {column.name} is {column.type.value}{null}", hint=hint
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from etl_procs import changes, confirmed, evolution, ledger, pending, published, sources, staging
+from etl_procs import changes, evolution, ledger, pending, published, sources, staging
 from etl_procs.asking import Connects
 from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
@@ -24,8 +24,8 @@ from etl_procs.history import History
 from etl_procs.intake import Intake
 from etl_procs.metrics import Metrics
 from etl_procs.model import Stream
-from etl_procs.parking import Parking
 from etl_procs.published import Published
+from etl_procs.reader import Parking
 from etl_procs.store import GuardedStore, Write, translated
 from headrace.clock import Clock
 from headrace.config import Core as Settings
@@ -110,7 +110,7 @@ class Core:
             changes.make(connection, (one for p in known for one in p.dataflow.lookups.values()))
             self._letters_size = DeadLetters(connection).size()
             self._staged_size = staging.size(connection)
-            self._published.see(connection, published.version(connection))
+            self._published.see(connection, ledger.check_held(connection, self._fence))
             agreed(said)
         self._plans.update(plans)
         return said
@@ -222,21 +222,16 @@ class Core:
                         ledger.move_positions(connection, flow.name, passed, finished)
                     flow.intake.move(passed)
 
-    def waiting(self, stream: Stream) -> int:
-        """Tell how many complete batches of a border stream wait for their turn."""
-        with self._lock:
-            return self._flows[stream.dataflow].intake.waiting_batches()[stream.name]
-
     def has_room(self, stream: Stream) -> bool:
         """Whether more of a border stream may come; always while it has no batch that is complete,
         for more may be what completes it.
         """
         with self._lock:
-            intake = self._flows[stream.dataflow].intake
-            batches = intake.waiting_batches()[stream.name]
-            size = intake.waiting_bytes()[stream.name]
-        most = self._settings.pending_batches_max, self._settings.pending_mb_max * MB
-        return not batches or (batches <= most[0] and size <= most[1])
+            backlog = self._flows[stream.dataflow].intake.backlogs[stream.name]
+            batches, size = backlog.ready, backlog.bytes
+        settings = self._settings
+        few = batches <= settings.pending_batches_max and size <= settings.pending_mb_max * MB
+        return few or not batches
 
     def deadline(self) -> float | None:
         """Tell when a batch is due that is not complete now, by the clock's monotonic time."""
@@ -258,9 +253,9 @@ class Core:
             for flow in self._flows.values():
                 oldest = flow.intake.oldest(tuples=True)
                 age = 0.0 if oldest is None else now - oldest
-                repeats = flow.intake.repeats()
-                for stream, tuples in flow.intake.waiting().items():
-                    of = {"tuples": tuples, "oldest_s": age, "repeats": repeats[stream]}
+                for stream, backlog in flow.intake.backlogs.items():
+                    repeats = backlog.sources.repeats
+                    of = {"tuples": backlog.waiting, "oldest_s": age, "repeats": repeats}
                     found[f"{flow.name}.{stream}"] = of
         finally:
             self._lock.release()
@@ -329,7 +324,7 @@ class Core:
             # What is only kept may go now: nothing is pushed while the dataflows wait.
             at, keep_s = self._clock.now().timestamp(), self._settings.keep_s
             for name in self._flows:
-                confirmed.forget(connection, name, at=at, keep_s=keep_s)
+                staging.forget(connection, name, at=at, keep_s=keep_s)
             self._staged_size = staging.size(connection)
         if self._staged_size > size_max:
             raise StagedFull(

@@ -4,26 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from etl_procs import graph
-from etl_procs.checks import (
-    check_body,
-    check_constraints,
-    check_corrections,
-    check_counted,
-    check_event_time,
-    check_flow,
-    check_foreign,
-    check_interior,
-    check_key,
-    check_lookup,
-    check_outlet,
-    check_window,
-    column_of,
-    nested,
-    summed,
-    things,
-    written,
-)
+from etl_procs import checks, graph
 from etl_procs.columns import (
     OF_OUTLETS,
     Columns,
@@ -84,7 +65,7 @@ class Dataflow:
     steps: list[Step] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        check_flow(self.name, self.partitions)
+        checks.check_flow(self.name, self.partitions)
 
     def stream(
         self,
@@ -106,19 +87,19 @@ class Dataflow:
         of = self._new("stream", name, self.streams)
         parsed = parse_tuple(columns, of)
         if batches is not None:
-            things(of, "is cut by", [batches], Rule)
+            checks.things(of, "is cut by", [batches], Rule)
         if isinstance(batches, ByInterval):
-            check_event_time(of, batches.column, parsed)
+            checks.check_event_time(of, batches.column, parsed)
             if not isinstance(batches.late, Late):
                 (late,) = self._own(of, "gives what is late to", [batches.late], Stream)
-                check_corrections(of, late, parsed, [s.batches for s in self.borders])
+                checks.check_corrections(of, late, parsed, [s.batches for s in self.borders])
         if key:
-            check_key(of, key, parsed)
+            checks.check_key(of, key, parsed)
         if order:
-            column_of(of, order, parsed)
-        how = written(of, wire, parsed)
+            checks.column_of(of, order, parsed)
+        how = checks.written(of, wire, parsed)
         if batches is None:
-            check_interior(of, order, how)
+            checks.check_interior(of, order, how)
         made = Stream(self.name, name, parsed, batches, key, order, how)
         self.streams[name] = made
         return made
@@ -137,7 +118,7 @@ class Dataflow:
         """
         of = self._new("table", name, self.tables, self.windows, self.aggregates)
         parsed = parse_table(columns, of)
-        check_constraints(of, parsed)
+        checks.check_constraints(of, parsed)
         first = tuple(tuple(row) for row in rows)
         check_rows(first, parsed, of)
         made = Table(name, parsed, first, parks)
@@ -153,16 +134,16 @@ class Dataflow:
         with key and moment: with it, only what has changed is copied again.
         """
         of = f"foreign table {name} of dataflow {self.name}"
-        return check_foreign(of, Foreign(name, parse_table(columns, of), warehouse, version))
+        return checks.check_foreign(of, Foreign(name, parse_table(columns, of), warehouse, version))
 
     def window(self, name: str, columns: str, extent: Extent) -> Window:
         """Declare a window; the one procedure that gives it may read it, as a table of its name."""
         of = self._new("window", name, self.tables, self.windows, self.aggregates)
         parsed = parse_tuple(columns, of)
-        things(of, "holds", [extent], Extent)
-        check_window(of, parsed)
+        checks.things(of, "holds", [extent], Extent)
+        checks.check_window(of, parsed)
         if isinstance(extent, LastInterval):
-            check_event_time(of, extent.column, parsed)
+            checks.check_event_time(of, extent.column, parsed)
         made = Window(self.name, name, parsed, extent)
         self.windows[name] = made
         return made
@@ -177,8 +158,8 @@ class Dataflow:
         of = self._new("aggregate", name, self.tables, self.windows, self.aggregates)
         self._own(of, "is over", [window], Window)
         keys = _names(by)
-        check_counted(of, keys, window.columns)
-        parsed = tuple((check_name(n, of), summed(of, v, window)) for n, v in values.items())
+        checks.check_counted(of, keys, window.columns)
+        parsed = tuple((check_name(n, of), checks.summed(of, v, window)) for n, v in values.items())
         if not parsed:
             raise DefinitionError(f"{of} has no values", hint='Give one: votes="count(*)".')
         made = Aggregate(name, window, keys, parsed)
@@ -206,7 +187,7 @@ class Dataflow:
         of = self._new("lookup", name, self.lookups)
         by, given = _names(key), _names(gives)
         made = Lookup(self.name, name, table, by, at, given, or_earliest, strategy, max_age_s)
-        check_lookup(of, made)
+        checks.check_lookup(of, made)
         self.lookups[name] = made
         return made
 
@@ -227,7 +208,7 @@ class Dataflow:
         of = self._new("outlet", name, self.outlets)
         parsed = parse_tuple(columns, of, OF_OUTLETS)
         keys, indexed = _names(key), tuple(map(_names, indexes))
-        check_outlet(of, parsed, keys, indexed)
+        checks.check_outlet(of, parsed, keys, indexed)
         made = Outlet(self.name, name, parsed, keys, indexed)
         self.outlets[name] = made
         return made
@@ -256,8 +237,8 @@ class Dataflow:
             taken = self._own(of, "takes", takes, Stream)
             if not taken:
                 raise DefinitionError(f"{of} takes nothing", hint="Give it a stream: takes=[...].")
-            check_body(of, body, *(stream.name for stream in taken))
-            things(of, "was", [was], str)
+            checks.check_body(of, body, *(stream.name for stream in taken))
+            checks.things(of, "was", [was], str)
             may = self._touched(of, reads, writes, gives, looks)
             self.procedures[name] = Procedure(self.name, name, body, taken, *may, was)
             return body
@@ -283,7 +264,7 @@ class Dataflow:
             name = body.__name__
             of = self._new("trigger", name, self.procedures, self.triggers, self.calls)
             (watched,) = self._own(of, "is on", [on], Stream | Window)
-            check_body(of, body, *(["batch"] if isinstance(on, Stream) else []))
+            checks.check_body(of, body, *(["batch"] if isinstance(on, Stream) else []))
             may = self._touched(of, reads, writes, gives, looks)
             self.triggers[name] = Trigger(self.name, name, body, watched, *may)
             return body
@@ -312,8 +293,8 @@ class Dataflow:
             taken = parse_tuple(arguments, of) if arguments else Columns("", ())
             given = parse_tuple(returns, of) if returns else Columns("", ())
             if key:
-                check_key(of, key, taken)
-            check_body(of, body, named=taken.names)
+                checks.check_key(of, key, taken)
+            checks.check_body(of, body, named=taken.names)
             read, written, _, looked = self._touched(of, reads, writes, (), looks)
             touched = (read, written, looked)
             self.calls[name] = Call(self.name, name, body, taken, given, *touched, key)
@@ -323,7 +304,7 @@ class Dataflow:
 
     def nest(self, *bodies: Callable[..., Any]) -> None:
         """Make one group of procedures: they commit as one, and nobody comes in between."""
-        names = nested(self.name, bodies, self.procedures, self.nests)
+        names = checks.nested(self.name, bodies, self.procedures, self.nests)
         self.nests.append(names)
 
     def migration(self, table: Table, *, was: str) -> Callable[[F], F]:
@@ -336,7 +317,7 @@ class Dataflow:
         self._own(of, "fills", [table], Table)
 
         def declare(body: F) -> F:
-            check_body(of, body)
+            checks.check_body(of, body)
             self.steps.append(Step(table, parse_table(was, of), body))
             return body
 
@@ -371,7 +352,7 @@ class Dataflow:
 
     def _own(self, of: str, how: str, given: object, kind: Any) -> tuple[Any, ...]:
         """Give what is named as a tuple; refuse what this dataflow does not declare."""
-        some = things(of, how, given, kind)
+        some = checks.things(of, how, given, kind)
         declared = (self.streams, self.windows, self.outlets, self.tables, self.lookups)
         for thing in some:
             if not any(names.get(thing.name) is thing for names in declared):
@@ -390,7 +371,10 @@ class Dataflow:
         looks: Some[Lookup],
     ) -> tuple[tuple[Table, ...], tuple[Table, ...], tuple[Given, ...], tuple[Lookup, ...]]:
         """Give what a routine may touch; tables may be another dataflow's."""
-        read, written = things(of, "reads", reads, Table), things(of, "writes", writes, Table)
+        read, written = (
+            checks.things(of, "reads", reads, Table),
+            checks.things(of, "writes", writes, Table),
+        )
         given = self._own(of, "gives", gives, Given)
         return read, written, given, self._own(of, "looks up in", looks, Lookup)
 

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 INSERT = """\
 INSERT INTO headrace_dead_letters VALUES (
     NULL, :dataflow, :unit, :stream, :batch, :reason, :attempts, :at, :row_count,
-    :topic, :partition, :offset, :value, :fields, :data, 0, :index)"""
+    :topic, :partition, :_offset, :value, :fields, :data, 0, :_index)"""
 
 OF_A_TUPLE = {"unit": "", "attempts": 1, "row_count": 1, "fields": None, "data": None}
 """What a letter is inserted with, unless it says otherwise."""
@@ -70,7 +70,7 @@ FROM headrace_dead_letters"""
 
 TALLIES = """\
 SELECT dataflow, reason, count(*), sum(row_count), sum(replay) FROM headrace_dead_letters
-GROUP BY dataflow, reason ORDER BY sum(row_count) DESC, dataflow, reason"""
+GROUP BY dataflow, reason"""
 
 COUNTS = """\
 SELECT dataflow, count(*), sum(row_count) FROM headrace_dead_letters GROUP BY dataflow"""
@@ -157,10 +157,17 @@ class Replay(NamedTuple):
 
 
 class DeadLetters:
-    """The dead letters of one core, oldest first, as a connection to it sees and changes them."""
+    """The dead letters of one core, oldest first, as a connection to it sees and changes them; or
+    of several, of whose partitions the first is 0: their numbers tell which is whose.
+    """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, *others: sqlite3.Connection) -> None:
         self._connection = connection
+        self._all = (connection, *others)
+
+    def _of(self, number: int) -> sqlite3.Connection:
+        partition = number // NUMBERS
+        return self._all[partition if partition < len(self._all) else 0]
 
     def number_from(self, partition: int) -> None:
         """Have those of a new core numbered so that no other partition has the same numbers."""
@@ -182,39 +189,24 @@ class DeadLetters:
 
     def add_batch(self, unit: str, batch: Batch, reason: str, attempts: int, at: str) -> None:
         """Set a whole batch aside with which a unit failed, or for which it is gone."""
-        self._add(
-            batch.stream,
-            NOWHERE,
-            unit=unit,
-            batch=batch.id,
-            reason=reason,
-            attempts=attempts,
-            at=at,
-            row_count=len(batch),
-            data=pending.to_bytes(batch),
-        )
+        of = {"unit": unit, "batch": batch.id, "reason": reason, "attempts": attempts, "at": at}
+        data = pending.to_bytes(batch)
+        self._add(batch.stream, NOWHERE, **of, row_count=len(batch), data=data)
 
     def _add(self, stream: Stream, origin: Iterable[Any], **values: object) -> None:
         partition, place, value = origin
-        shown = shown_place(place)
-        of_place = {
-            "topic": None if partition is None else stream.topic,
-            "partition": partition,
-            "offset": shown["_offset"],
-            "index": shown["_index"],
-        }
+        topic = None if partition is None else stream.topic
+        of_place = {"topic": topic, "partition": partition, "value": value, **shown_place(place)}
         of_stream = {"dataflow": stream.dataflow, "stream": stream.name}
-        self._connection.execute(
-            INSERT, {**OF_A_TUPLE, **of_stream, **of_place, "value": value, **values}
-        )
+        self._connection.execute(INSERT, {**OF_A_TUPLE, **of_stream, **of_place, **values})
 
     def __iter__(self) -> Iterator[DeadLetter]:
-        """Give all of them."""
-        return (DeadLetter(*row) for row in self._connection.execute(ALL))
+        """Give all of them, core by core."""
+        return (DeadLetter(*row) for core in self._all for row in core.execute(ALL))
 
     def find(self, number: int) -> DeadLetter:
         """Give one, or refuse a number that is none's."""
-        found = self._connection.execute(ONE, {"id": number}).fetchone()
+        found = self._of(number).execute(ONE, {"id": number}).fetchone()
         return DeadLetter(*(found or _unknown(number)))
 
     def size(self) -> int:
@@ -224,21 +216,32 @@ class DeadLetters:
 
     def tallies(self) -> list[Tally]:
         """Count them by dataflow and reason, the most frequent first."""
-        return [Tally(*row) for row in self._connection.execute(TALLIES)]
+        found: dict[tuple[str, str], tuple[int, ...]] = {}
+        for core in self._all:
+            for dataflow, reason, *counts in core.execute(TALLIES):
+                before = found.get((dataflow, reason), (0, 0, 0))
+                found[dataflow, reason] = tuple(map(sum, zip(before, counts, strict=True)))
+        tallies = [Tally(*of, *counts) for of, counts in found.items()]
+        return sorted(tallies, key=lambda t: (-t.tuples, t.dataflow, t.reason))
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Count them, and their tuples, by dataflow."""
-        found = self._connection.execute(COUNTS)
-        return {dataflow: (letters, tuples) for dataflow, letters, tuples in found}
+        found: dict[str, tuple[int, int]] = {}
+        for core in self._all:
+            for dataflow, letters, tuples in core.execute(COUNTS):
+                before = found.get(dataflow, (0, 0))
+                found[dataflow] = before[0] + letters, before[1] + tuples
+        return found
 
     def chosen(self, sought: Sought, after: int = 0, most: int = -1) -> list[int]:
         """Name those that are sought, by their numbers: those after one, and so many at most."""
         of = {**asdict(sought), "after": after, "most": most}
-        return [number for (number,) in self._connection.execute(CHOSEN, of)]
+        found = [number for core in self._all for (number,) in core.execute(CHOSEN, of)]
+        return found[: most if most >= 0 else None]
 
     def together(self, number: int) -> list[int]:
         """Name those that one unit gave up in one batch, this one among them."""
-        found = self._connection.execute(TOGETHER, {"id": number})
+        found = self._of(number).execute(TOGETHER, {"id": number})
         return [other for (other,) in found] or _unknown(number)
 
     def replay(self, numbers: Iterable[int], *, where_possible: bool = False) -> list[int]:
@@ -257,18 +260,19 @@ class DeadLetters:
         together = self.together(number)
         for each in together:
             self._check_runs(each)
-        self._connection.executemany(REPLAY, [{"id": id, "replay": 1} for id in together])
+        self._of(number).executemany(REPLAY, [{"id": id, "replay": 1} for id in together])
         return together
 
     def _check_runs(self, number: int) -> None:
         """Refuse a letter that nobody takes, or that does not fit the stream as it is now."""
-        found = self._connection.execute(WHOSE, {"id": number}).fetchone()
+        core = self._of(number)
+        found = core.execute(WHOSE, {"id": number}).fetchone()
         dataflow, unit, name, batch, reason, fields = found
         of = f"dead letter {number} cannot run again: "
         if not unit:
             hint = "It did not decode. Produce it again as it should be, and drop this one."
             raise NotReplayable(of + reason, hint=hint)
-        takers = ledger.takers(self._connection, dataflow, name)
+        takers = ledger.takers(core, dataflow, name)
         columns = [takers[taker] for taker in unit.split("+") if taker in takers]
         if not columns:
             raise NotReplayable(
@@ -281,14 +285,14 @@ class DeadLetters:
             if fields is not None:
                 _values(stream, number, fields)
             else:
-                with self._connection.blobopen(*DATA, number, readonly=True) as blob:
+                with core.blobopen(*DATA, number, readonly=True) as blob:
                     pending.check_fits(stream, batch, blob.read(SCHEMA_BYTES))
         except HeadraceError as error:
             hint = "Bring the columns back that the stream had, until it has run; or drop it."
             raise NotReplayable(of + error.what, hint=hint) from None
 
     def _drop(self, number: int) -> list[int]:
-        gone = self._connection.execute(DROP, {"id": number})
+        gone = self._of(number).execute(DROP, {"id": number})
         return [number] if gone.rowcount else _unknown(number)
 
     def rename(self, dataflow: str, was: str, now: str) -> None:

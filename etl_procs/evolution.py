@@ -14,64 +14,24 @@ from etl_procs.execution import Plan
 from etl_procs.history import History
 from etl_procs.rules import rule_of
 
-# The batches that are written down: where they are, and how one is read and written again.
-BATCHES = [
-    (
-        "SELECT rowid FROM headrace_pending",
-        "SELECT data FROM headrace_pending WHERE rowid = :row",
-        "UPDATE headrace_pending SET data = :data WHERE rowid = :row",
-    ),
-    (
-        "SELECT id FROM headrace_dead_letters WHERE data IS NOT NULL",
-        "SELECT data FROM headrace_dead_letters WHERE id = :row",
-        "UPDATE headrace_dead_letters SET data = :data WHERE id = :row",
-    ),
-]
+ADDED = {
+    "headrace_core": "published INTEGER NOT NULL DEFAULT 0",
+    "headrace_epochs": "recent TEXT NOT NULL DEFAULT ''",
+}
+"""The columns that the core's own tables have had only for some time."""
 
 COLUMNS = "SELECT name FROM pragma_table_info(:table)"
 
 
 def make_schema(connection: sqlite3.Connection) -> None:
-    """Make the core's own tables, those that are missing; what a core had before frames stays."""
-    old_positions = _lacks(connection, "headrace_positions", "finished")
-    had_offsets = _lacks(connection, "headrace_positions", "next_index")
-    if had_offsets:
-        connection.execute(
-            "ALTER TABLE headrace_positions ADD COLUMN next_index INTEGER NOT NULL DEFAULT 0"
-        )
-    if old_positions:
-        connection.execute("ALTER TABLE headrace_positions RENAME TO headrace_positions_before")
-    if _lacks(connection, "headrace_core", "published"):
-        connection.execute(
-            "ALTER TABLE headrace_core ADD COLUMN published INTEGER NOT NULL DEFAULT 0"
-        )
+    """Make the core's own tables, those that are missing, and the columns that they lack."""
+    for table, column in ADDED.items():
+        names = [name for (name,) in connection.execute(COLUMNS, {"table": table})]
+        if names and column.partition(" ")[0] not in names:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
     statements = files("etl_procs").joinpath("schema.sql").read_text(encoding="utf-8")
     for statement in statements.split(";\n"):
         connection.execute(statement)
-    if old_positions:
-        connection.execute(
-            "INSERT INTO headrace_positions SELECT *, 0 FROM headrace_positions_before"
-        )
-        connection.execute("DROP TABLE headrace_positions_before")
-    if _lacks(connection, "headrace_epochs", "recent"):
-        connection.execute("ALTER TABLE headrace_epochs ADD COLUMN recent TEXT NOT NULL DEFAULT ''")
-    if _lacks(connection, "headrace_dead_letters", "index"):
-        connection.execute('ALTER TABLE headrace_dead_letters ADD COLUMN "index" INTEGER')
-    if had_offsets:
-        _place_batches(connection)
-
-
-def _place_batches(connection: sqlite3.Connection) -> None:
-    """Let the tuples of batches have places, where they had offsets."""
-    for rows, read, write in BATCHES:
-        for (row,) in connection.execute(rows).fetchall():
-            (data,) = connection.execute(read, {"row": row}).fetchone()
-            connection.execute(write, {"row": row, "data": pending.placed(data)})
-
-
-def _lacks(connection: sqlite3.Connection, table: str, column: str) -> bool:
-    names = [name for (name,) in connection.execute(COLUMNS, {"table": table})]
-    return bool(names) and column not in names
 
 
 def bring_over(

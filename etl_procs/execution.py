@@ -199,10 +199,9 @@ class Execution:
             for trigger in triggers:
                 self._trigger(trigger)
 
-        tuples = part if isinstance(part, list) else tuples_of(part)
         table = self.plan.windows[window.name]
         try:
-            table.put(self.cursor, tuples, self.batch, slid if triggers else None)
+            table.put(self.cursor, tuples_of(part), self.batch, slid if triggers else None)
         except Exception as error:
             self.broken = self.broken or error  # half of it is there, even if the body goes on
             raise

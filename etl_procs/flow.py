@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from etl_procs import pending
 from etl_procs.batch import Batch, Round
@@ -99,8 +100,7 @@ class Flow:
         return any(batch < self.last for batch in self.done.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     """What became of the batches of one group."""
 
     dataflow: str
@@ -114,12 +114,5 @@ class Committed:
 
     def with_next(self, other: "Committed") -> "Committed":
         """Take this group and the next one together."""
-        return Committed(
-            self.dataflow,
-            self.first,
-            other.through,
-            self.tuples + other.tuples,
-            self.dead_tuples + other.dead_tuples,
-            self.staged + other.staged,
-            self.staged_bytes + other.staged_bytes,
-        )
+        counts = (one + more for one, more in zip(self[3:], other[3:], strict=True))
+        return Committed(self.dataflow, self.first, other.through, *counts)

@@ -356,17 +356,18 @@ class Group:
         for name, rows in self._staged.items():
             size += staging.add(connection, self._plan.dataflow.outlets[name], rows)
             staged += sum(len(part.part) for _, part in rows)
-        at = self._clock.now().timestamp() if self._published else 0.0
-        self.published_bytes = published.add(connection, self._published.values(), at)
+        at = self._clock.now()
+        self.published_bytes = published.add(connection, self._published.values(), at.timestamp())
         ledger.move_positions(connection, self._name, self._positions)
         for stream, runs in self._numbers.items():
             sources.see(connection, self._name, stream, runs)
         after, through = (min(done.values(), default=0) for done in (flow.done, self.done))
         was, now = history.number(flow.last, after), history.number(self.last, through)
-        rounds, most = islice(flow.queue, self._begun), self._settings.history_mb_max
-        done = history.Done(self._clock.now(), was, now, rounds, self._again, most)
-        closes = self._epoch is not None
-        self._history = history.write(connection, flow.history, done, has_epoch=closes)
+        told = history.taken(islice(flow.queue, self._begun), self._again)
+        most, closes = self._settings.history_mb_max, self._epoch is not None
+        self._history = history.write(
+            connection, flow.history, at, was, now, told, most, has_epoch=closes
+        )
         if self._epoch is not None:
             rule, recent = rule_of(self._plan.dataflow.borders), self._history.recent
             ledger.close_epoch(connection, self._name, rule, self._epoch, recent)

@@ -98,41 +98,31 @@ class History(NamedTuple):
         connection.execute(INSERT, row)
         if total % MB < size:  # once for each megabyte
             connection.execute(TRIM, {"base": self.base, "forgotten": total - mb_max * MB})
-        return History(self.dataflow, self.base, total, "")
-
-
-class Done(NamedTuple):
-    """What a group has done, which is about to commit."""
-
-    at: datetime
-    was: int
-    """Where its dataflow was, as `number` tells it."""
-    now: int
-    rounds: Iterable[Round]
-    """Those that it has begun."""
-    again: Mapping[int, int]
-    """The batch whose dead letters a batch ran again, by that one."""
-    mb_max: int
+        return self._replace(total=total, recent="")
 
 
 def write(
-    connection: sqlite3.Connection, history: History, done: Done, *, has_epoch: bool
+    connection: sqlite3.Connection,
+    history: History,
+    at: datetime,
+    was: int,
+    now: int,
+    told: dict[str, list[int]],
+    mb_max: int,
+    *,
+    has_epoch: bool,
 ) -> History:
-    """Write down what a group has done. If it closes an epoch, what is recent then is to be written
-    with that.
+    """Write down how far a group has come, as `number` tells it, and what it took, as `taken` does.
+    If it closes an epoch, what is recent then is to be written with that.
     """
-    at, was, now, rounds, again, mb_max = done
     if was == now:
         return history
-    told = _told(rounds)
-    if again:
-        told[AGAIN] = [number for batch, of in again.items() for number in (batch, of)]
     # JSON's own writer takes 3 us for a group of one batch, and zlib 50 us for one of 64.
     took = ",".join([f'"{name}":{numbers}' for name, numbers in told.items()])
     group = f"[{now},{now - was},{at.timestamp():.3f},{{{took}}}]".replace(" ", "")
     data = f"{history.recent},{group}" if history.recent else group
     if has_epoch and len(data) <= RECENT_BYTES_MAX:
-        return History(history.dataflow, history.base, history.total, data)
+        return history._replace(recent=data)
     if history.recent and not has_epoch:
         connection.execute(SETTLED, {"dataflow": history.dataflow})
     return history.settled(connection, now, data, mb_max)
@@ -197,10 +187,11 @@ def _groups(data: str) -> list[Group]:
     return json.loads(f"[{data}]")  # type: ignore[no-any-return]
 
 
-def _told(rounds: Iterable[Round]) -> dict[str, list[int]]:
+def taken(rounds: Iterable[Round], again: Mapping[int, int]) -> dict[str, list[int]]:
     """Write what batches took of each stream: of each, and of each partition, how many batches it
     is after the one before it, the partition, how many places are between them and how many it
     has, and how often that comes again: where batches are alike, all of them are five numbers.
+    And the batch whose dead letters a batch ran again, by that one.
     """
     told: dict[str, list[int]] = {}
     ends: dict[str, tuple[int, int, tuple[int, ...]]] = {}
@@ -220,11 +211,13 @@ def _told(rounds: Iterable[Round]) -> dict[str, list[int]]:
                     numbers += *step, 1
                 before, after, alike = batch, next_, step
             ends[name] = before, after, alike
+    if again:
+        told[AGAIN] = [number for pair in again.items() for number in pair]
     return told
 
 
 def _read(stream: str, numbers: list[int]) -> Iterator[tuple[int, Taken]]:
-    """Read what `_told` wrote: each batch, and what it took."""
+    """Read what `taken` wrote: each batch, and what it took."""
     batch = next_ = 0
     for at in range(0, len(numbers), 5):
         step, partition, gap, places, times = numbers[at : at + 5]

@@ -24,7 +24,7 @@ from functools import partial
 from math import inf
 
 from etl_procs.backlog import ALL, NEVER, UNKNOWN, Backlog, Counted, Marked, Timed
-from etl_procs.batch import Arrived, Round, Tuple
+from etl_procs.batch import Arrived, Round, Tuple, tuples_of
 from etl_procs.chunk import BEFORE_ALL, batch_of
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import CoreError
@@ -72,7 +72,7 @@ class Intake:
         self._warned: set[str] = set()
         self._timed = any(isinstance(s.batches, ByInterval) for s in dataflow.borders)
         self._cut = epoch or 0
-        self._queues: list[Backlog] = []
+        self.backlogs: dict[str, Backlog] = {}
         for stream in dataflow.borders:
             seen, rule = dict(positions.get(stream.name, {})), stream.batches
             first, lanes = self._cut + 1, partitions[stream.name]
@@ -80,18 +80,18 @@ class Intake:
             ended = finished.get(stream.name, ())
             if isinstance(rule, ByCount):
                 self._check_size(stream, rule.tuples)
-                self._queues.append(Counted(stream, seen, [ALL], first, sources))
+                self.backlogs[stream.name] = Counted(stream, seen, [ALL], first, sources)
             elif isinstance(rule, ByPunctuation):
                 marked = Marked(stream, seen, lanes, first, sources, ended)
                 marked.keeps_insane = me == 0  # as all that does not decode
-                self._queues.append(marked)
+                self.backlogs[stream.name] = marked
             else:
                 first = BEFORE_ALL if epoch is None else epoch + 1
-                self._queues.append(Timed(stream, seen, lanes, first, sources, ended))
+                self.backlogs[stream.name] = Timed(stream, seen, lanes, first, sources, ended)
 
     def add(self, arrived: Arrived) -> None:
         """Keep what was not added before, and lies after the ledger's positions."""
-        queue = next(q for q in self._queues if q.stream.name == arrived.stream.name)
+        queue = self.backlogs[arrived.stream.name]
         queue.add(arrived, self._clock.monotonic())
         if queue.waiting > self._rows_max >= queue.largest and not queue.ready:
             epoch = self._epoch()
@@ -106,76 +106,63 @@ class Intake:
     def next(self) -> Round | None:
         """Cut the next round, if it is complete or its time is over."""
         epoch, late = self._epoch(), []
-        for queue in self._queues:
+        for queue in self.backlogs.values():
             if queue.largest > self._rows_max:
                 self._check_size(queue.stream, queue.size(epoch))
             if queue.holds(epoch):
                 late.append(queue)
         filled: Mapping[Backlog, Sequence[Tuple]] = {}
-        if late or not self._queues:
+        if late or not self.backlogs:
             if not self._over(late, epoch):
                 return None
             filled = {queue: self._fill(queue, epoch) for queue in late}
-        elif self._queues[0].lowest == NEVER and self.oldest() is None:
+        elif next(iter(self.backlogs.values())).lowest == NEVER and self.oldest() is None:
             return None
         self.batch += 1
         self._cut = epoch
         if self._warned:
             self._warned.clear()
         inputs = tuple(
-            [queue.cut(self.batch, epoch, filled.get(queue, ())) for queue in self._queues]
+            [
+                queue.cut(self.batch, epoch, filled.get(queue, ()))
+                for queue in self.backlogs.values()
+            ]
         )
         return Round(self.batch, inputs, epoch if epoch < UNKNOWN else None)
 
     def deadline(self) -> float | None:
         """Tell when `next` may close a round that is incomplete now, or warns that it does not."""
         began, epoch = self.oldest(), self._epoch()
-        late = [queue for queue in self._queues if queue.holds(epoch)]
+        late = [queue for queue in self.backlogs.values() if queue.holds(epoch)]
         if began is None or not late:
             return None
         warnings = [q.warns_after for q in late if q.stream.name not in self._warned]
         due = began + min([max(queue.patience for queue in late), *warnings])
         return None if due == inf else due
 
-    def waiting(self) -> dict[str, int]:
-        """Count the tuples of each border stream that are in no round yet."""
-        return {queue.stream.name: queue.waiting for queue in self._queues}
-
-    def waiting_batches(self) -> dict[str, int]:
-        """Count the complete batches of each border stream that wait to be cut."""
-        return {queue.stream.name: queue.ready for queue in self._queues}
-
-    def waiting_bytes(self) -> dict[str, int]:
-        """Tell the size of what waits on each border stream."""
-        return {queue.stream.name: round(queue.bytes) for queue in self._queues}
-
-    def repeats(self) -> dict[str, int]:
-        """Count the tuples of each border stream that were passed over, as they came before."""
-        return {queue.stream.name: queue.sources.repeats for queue in self._queues}
-
     def passed(self) -> dict[str, dict[int, int]]:
         """Tell, by stream, positions that no round will move: what lies before them is others'."""
-        found = {queue.stream.name: queue.passed() for queue in self._queues}
+        found = {stream: queue.passed() for stream, queue in self.backlogs.items()}
         return {stream: positions for stream, positions in found.items() if positions}
 
     def finished(self) -> dict[str, set[int]]:
         """Name, by stream, the partitions that are finished."""
-        return {queue.stream.name: queue.finished() for queue in self._queues}
+        return {stream: queue.finished() for stream, queue in self.backlogs.items()}
 
     def move(self, positions: Mapping[str, Mapping[int, int]]) -> None:
         """Note that positions which were passed are in the ledger."""
-        for queue in self._queues:
-            queue.move(positions.get(queue.stream.name, {}))
+        for stream, queue in self.backlogs.items():
+            queue.move(positions.get(stream, {}))
 
     def oldest(self, *, tuples: bool = False) -> float | None:
         """Tell when the oldest record that waits, or the oldest of the `tuples`, was added."""
-        since = min((queue.since(tuples=tuples) for queue in self._queues), default=inf)
+        since = min((queue.since(tuples=tuples) for queue in self.backlogs.values()), default=inf)
         return None if since == inf else since
 
     def _epoch(self) -> int:
         # By event time: the first interval that has anything, so that a gap of a year is nothing.
         if self._timed:
-            return min(queue.first() for queue in self._queues)
+            return min(queue.first() for queue in self.backlogs.values())
         return self._cut + 1
 
     def _over(self, late: Sequence[Backlog], epoch: int) -> bool:
@@ -212,7 +199,9 @@ class Intake:
                 f"{what} failed: {type(error).__name__}: {error}",
                 hint="The batch is still open. Mend the function, and start the engine again.",
             ) from error
-        filled = own(stream, fitted, self._me, self._of)  # each partition asks for its own
+        filled = tuples_of(
+            own(stream, fitted, self._me, self._of)
+        )  # each partition asks for its own
         self._check_size(stream, queue.size(epoch) + len(filled))
         self._warn(queue, epoch, f"is closed with {len(filled)} more that {name} gave")
         return filled

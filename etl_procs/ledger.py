@@ -15,7 +15,7 @@ HOLD = "UPDATE headrace_core SET fence = fence + 1, holder = :holder RETURNING f
 
 HOLDER = "SELECT fence, holder, published FROM headrace_core"
 
-DIVIDE = "INSERT OR IGNORE INTO headrace_dataflows VALUES (:dataflow, :partitions)"
+DIVIDE = "INSERT OR IGNORE INTO headrace_dataflows VALUES (?, ?)"
 
 DIVIDED = "SELECT partitions FROM headrace_dataflows WHERE name = :dataflow"
 
@@ -23,31 +23,25 @@ KEY = "INSERT OR IGNORE INTO headrace_keys VALUES (:dataflow, :stream, :key)"
 
 KEYED = "SELECT key FROM headrace_keys WHERE dataflow = :dataflow AND stream = :stream"
 
-ENTER = "INSERT INTO headrace_ledger VALUES (:dataflow, :procedure, :batch)"
+ENTER = "INSERT INTO headrace_ledger VALUES (?, ?, ?)"
 
-RENAME = """\
-UPDATE headrace_ledger SET procedure = :now
-WHERE dataflow = :dataflow AND procedure = :was"""
+RENAME = "UPDATE headrace_ledger SET procedure = ? WHERE dataflow = ? AND procedure = ?"
 
-RENAME_TAKER = """\
-UPDATE headrace_takes SET procedure = :now
-WHERE dataflow = :dataflow AND procedure = :was"""
+RENAME_TAKER = "UPDATE headrace_takes SET procedure = ? WHERE dataflow = ? AND procedure = ?"
 
 LEAVE = "DELETE FROM headrace_ledger WHERE dataflow = :dataflow AND procedure = :procedure"
 
 DONE = "SELECT procedure, batch FROM headrace_ledger WHERE dataflow = :dataflow"
 
 STEP = """\
-UPDATE headrace_ledger SET batch = :batch
-WHERE dataflow = :dataflow AND procedure = :procedure AND batch = :was"""
+UPDATE headrace_ledger SET batch = ? WHERE dataflow = ? AND procedure = ? AND batch = ?"""
 
 STEP_TOGETHER = """\
 UPDATE headrace_ledger SET batch = :batch WHERE dataflow = :dataflow AND batch = :was"""
 
 TAKE_NOTHING = "DELETE FROM headrace_takes WHERE dataflow = :dataflow"
 
-TAKE = """\
-INSERT OR IGNORE INTO headrace_takes VALUES (:dataflow, :procedure, :stream, :columns, :unit)"""
+TAKE = "INSERT OR IGNORE INTO headrace_takes VALUES (?, ?, ?, ?, ?)"
 
 NESTS = """\
 SELECT group_concat(DISTINCT procedure) FROM headrace_takes WHERE dataflow = :dataflow
@@ -64,7 +58,7 @@ SELECT dataflow, min(batch) FROM headrace_ledger GROUP BY dataflow ORDER BY data
 EPOCH = "SELECT rule, epoch FROM headrace_epochs WHERE dataflow = :dataflow"
 
 CLOSE_EPOCH = """\
-INSERT INTO headrace_epochs VALUES (:dataflow, :rule, :epoch, :recent)
+INSERT INTO headrace_epochs VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET rule = excluded.rule, epoch = excluded.epoch, recent = excluded.recent"""
 
 DROP_EPOCH = "DELETE FROM headrace_epochs WHERE dataflow = :dataflow"
@@ -82,8 +76,7 @@ SELECT partition FROM headrace_positions
 WHERE dataflow = :dataflow AND stream = :stream AND finished"""
 
 MOVE = """\
-INSERT INTO headrace_positions
-VALUES (:dataflow, :stream, :partition, :next_offset, :next_index, :finished)
+INSERT INTO headrace_positions VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET
 next_offset = excluded.next_offset, next_index = excluded.next_index, finished = excluded.finished
 WHERE (excluded.next_offset, excluded.next_index) > (next_offset, next_index)"""
@@ -111,9 +104,7 @@ def check_held(connection: sqlite3.Connection, fence: int) -> int:
 
 def divide(connection: sqlite3.Connection, dataflow: str, partitions: int) -> None:
     """Fix the number of partitions of a dataflow, or refuse another one."""
-    # A core that was made before there were several says nothing, and has the state of all keys.
-    first = 1 if done(connection, dataflow) else partitions
-    connection.execute(DIVIDE, {"dataflow": dataflow, "partitions": first})
+    connection.execute(DIVIDE, [dataflow, partitions])
     (was,) = connection.execute(DIVIDED, {"dataflow": dataflow}).fetchone()
     if was != partitions:
         raise DefinitionChanged(
@@ -156,7 +147,7 @@ def last_batches(connection: sqlite3.Connection) -> dict[str, int]:
 
 def enter(connection: sqlite3.Connection, dataflow: str, procedure: str, batch: int) -> None:
     """Give a procedure its place in the ledger: it has done everything through `batch`."""
-    connection.execute(ENTER, {"dataflow": dataflow, "procedure": procedure, "batch": batch})
+    connection.execute(ENTER, [dataflow, procedure, batch])
 
 
 def leave(connection: sqlite3.Connection, dataflow: str, procedure: str) -> None:
@@ -167,7 +158,7 @@ def leave(connection: sqlite3.Connection, dataflow: str, procedure: str) -> None
 def rename(connection: sqlite3.Connection, dataflow: str, was: str, now: str) -> None:
     """Give a procedure's place to the same one under its new name."""
     for statement in (RENAME, RENAME_TAKER):
-        connection.execute(statement, {"dataflow": dataflow, "was": was, "now": now})
+        connection.execute(statement, [now, dataflow, was])
 
 
 def take(connection: sqlite3.Connection, dataflow: str, units: Iterable[Unit]) -> None:
@@ -175,10 +166,9 @@ def take(connection: sqlite3.Connection, dataflow: str, units: Iterable[Unit]) -
     connection.execute(TAKE_NOTHING, {"dataflow": dataflow})
     for unit in units:
         for procedure in unit.procedures:
-            of = {"dataflow": dataflow, "procedure": procedure.name, "unit": unit.name}
             for stream in procedure.takes:
-                taken = {"stream": stream.name, "columns": stream.columns.sql}
-                connection.execute(TAKE, {**of, **taken})
+                taken = [dataflow, procedure.name, stream.name, stream.columns.sql, unit.name]
+                connection.execute(TAKE, taken)
 
 
 def nests(connection: sqlite3.Connection, dataflow: str) -> set[str]:
@@ -208,8 +198,7 @@ def step(
     for procedure, batch in now.items():
         if batch == was[procedure]:
             continue
-        of = {"dataflow": dataflow, "procedure": procedure}
-        moved = connection.execute(STEP, {**of, "batch": batch, "was": was[procedure]})
+        moved = connection.execute(STEP, [batch, dataflow, procedure, was[procedure]])
         if moved.rowcount != 1:
             raise _superseded(dataflow, procedure, was[procedure])
 
@@ -234,8 +223,7 @@ def close_epoch(
     """Record the last interval or punctuation that was closed, the rule that counts them, and what
     of the history is recent.
     """
-    of = {"dataflow": dataflow, "rule": rule, "epoch": epoch, "recent": recent}
-    connection.execute(CLOSE_EPOCH, of)
+    connection.execute(CLOSE_EPOCH, [dataflow, rule, epoch, recent])
 
 
 def keep_epoch(connection: sqlite3.Connection, dataflow: str, rule: str) -> list[str]:
@@ -310,9 +298,7 @@ def move_positions(
     """
     for stream, next_places in moved.items():
         ended = (finished or {}).get(stream, ())
-        of = {"dataflow": dataflow, "stream": stream}
         for partition, place in next_places.items():
-            next_ = {"next_offset": offset_of(place), "next_index": index_of(place)}
-            next_["finished"] = partition in ended
-            done = connection.execute(MOVE, {**of, "partition": partition, **next_})
+            at = offset_of(place), index_of(place), partition in ended
+            done = connection.execute(MOVE, (dataflow, stream, partition, *at))
             assert done.rowcount == 1, "positions only move forward"

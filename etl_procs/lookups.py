@@ -13,11 +13,10 @@ import pyarrow as pa
 from etl_procs.abroad import Abroad
 from etl_procs.asking import Connects, Warehouses
 from etl_procs.errors import CoreError
-from etl_procs.kept import Kept, Means, TooLarge
+from etl_procs.kept import Kept, TooLarge, Values, question
 from etl_procs.metrics import LookupFigures
 from etl_procs.model import Foreign, Lookup
 from etl_procs.owned import Owned
-from etl_procs.questions import Values, question
 from headrace.clock import Clock
 
 
@@ -34,9 +33,10 @@ class Lookups:
     ) -> None:
         self._connect = connect
         self._connects = warehouses
-        self._means = Means(
-            self._snapshot, self._make_room, excuse, bytes_max, clock, self._connected
-        )
+        self.bytes_max = bytes_max
+        self.excuse = excuse
+        """Told how long something took that is not the fault of who asked."""
+        self.clock = clock
         self._asked: Warehouses | None = None
         self._committed: sqlite3.Connection | None = None
         self._kept: dict[str, Kept] = {}
@@ -51,33 +51,19 @@ class Lookups:
         self._kept[lookup.full_name] = kept
         return kept.answer(cursor, question(kept.layout, keys, at))
 
-    def close(self) -> None:
-        """Forget all of it."""
-        self._kept.clear()
-        if self._committed is not None:
-            self._committed.close()
-        if self._asked is not None:
-            self._asked.close()
-
-    def _new(self, lookup: Lookup) -> Kept:
-        figures = self.figures.setdefault(lookup.full_name, LookupFigures())
-        if isinstance(lookup.table, Foreign):
-            return Abroad(lookup, lookup.table, figures, self._means)
-        return Owned(lookup, figures, self._means)
-
-    def _make_room(self, used: Kept) -> None:
+    def make_room(self, used: Kept) -> None:
         """Let others go, the one first that was not used for longest, until all fit."""
         for kept in self._kept.values():
             kept.measure()
         for kept in list(self._kept.values()):
-            if sum(one.figures.bytes for one in self._kept.values()) <= self._means.bytes_max:
+            if sum(one.figures.bytes for one in self._kept.values()) <= self.bytes_max:
                 return
             if kept is used:
                 raise TooLarge
             kept.drop()
 
-    def _connected(self) -> Warehouses:
-        """Give the connections to the warehouses."""
+    def warehouses(self) -> Warehouses:
+        """Give the connections by which tables of warehouses are asked."""
         if self._asked is None:
             if self._connects is None:
                 raise CoreError(
@@ -87,9 +73,22 @@ class Lookups:
             self._asked = self._connects()
         return self._asked
 
-    def _snapshot(self) -> sqlite3.Connection:
+    def snapshot(self) -> sqlite3.Connection:
         """Give a connection that sees what is committed. (Nobody commits now: the lock is ours.)"""
         if self._committed is None:
             self._committed = self._connect()
             self._committed.execute("PRAGMA query_only = ON")
         return self._committed
+
+    def close(self) -> None:
+        """Forget all of it."""
+        self._kept.clear()
+        for opened in (self._committed, self._asked):
+            if opened is not None:
+                opened.close()
+
+    def _new(self, lookup: Lookup) -> Kept:
+        figures = self.figures.setdefault(lookup.full_name, LookupFigures())
+        if isinstance(lookup.table, Foreign):
+            return Abroad(lookup, lookup.table, figures, self)
+        return Owned(lookup, figures, self)

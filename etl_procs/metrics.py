@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 BUCKETS = 28
@@ -100,19 +100,15 @@ class Metrics:
 
     def as_dict(self) -> dict[str, Any]:
         """Give all of them, ready for JSON."""
-        return {
-            "commits": self.commits,
-            "rollbacks": self.rollbacks,
-            "batches": dict(self.batches),
-            "tuples": dict(self.tuples),
-            "aborts": dict(self.aborts),
-            "dead_batches": dict(self.dead_batches),
-            "dead_tuples": dict(self.dead_tuples),
-            # The worker may add one meanwhile: a list is made in one step.
-            "units": {name: histogram.as_dict() for name, histogram in list(self.units.items())},
-            "groups": self.groups.as_dict(),
-            "group_sizes": {str(size): n for size, n in sorted(self.group_sizes.items())},
-            "epochs": dict(self.epochs),
-            "parked": self.parked,
-            "lookups": {name: asdict(figures) for name, figures in list(self.lookups.items())},
-        }
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Histogram():
+            return value.as_dict()
+        case LookupFigures():
+            return asdict(value)
+        case dict():  # the worker may add one meanwhile: a list is made in one step
+            return {str(name): _plain(of) for name, of in sorted(list(value.items()))}  # noqa: C414
+    return value

@@ -15,10 +15,10 @@ from etl_procs.wire import Wire
 Body = Callable[..., Any]
 
 
+@dataclass(frozen=True, slots=True)
 class _Named:
     """What has a name within a dataflow."""
 
-    __slots__ = ()
     dataflow: str
     name: str
 
@@ -36,8 +36,6 @@ class Stream(_Named):
     interior stream is given by a procedure, batch by batch, and has no rule.
     """
 
-    dataflow: str
-    name: str
     columns: Columns
     batches: Rule | None = None
     key: str = ""
@@ -80,8 +78,6 @@ class Foreign:
 class Window(_Named):
     """The recent part of what one procedure puts into it; nobody else sees it."""
 
-    dataflow: str
-    name: str
     columns: Columns
     extent: Extent
 
@@ -104,8 +100,6 @@ class Outlet(_Named):
     Without a key they are appended there. With one, a row replaces the one of the same key.
     """
 
-    dataflow: str
-    name: str
     columns: Columns
     key: tuple[str, ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
@@ -137,8 +131,6 @@ class Lookup(_Named):
     What it answers from is kept sorted in memory, and is as true as its strategy says.
     """
 
-    dataflow: str
-    name: str
     table: Table | Foreign
     key: tuple[str, ...]
     at: str
@@ -159,8 +151,6 @@ Given = Stream | Window | Outlet
 class Procedure(_Named):
     """User code that runs as one transaction on one atomic batch."""
 
-    dataflow: str
-    name: str
     body: Body
     takes: tuple[Stream, ...]
     reads: tuple[Table, ...]
@@ -175,8 +165,6 @@ class Procedure(_Named):
 class Trigger(_Named):
     """User code that runs inside a transaction: when a stream is given tuples, a window slides."""
 
-    dataflow: str
-    name: str
     body: Body
     on: Stream | Window
     reads: tuple[Table, ...]
@@ -189,8 +177,6 @@ class Trigger(_Named):
 class Call(_Named):
     """User code that a client runs as a transaction, with arguments and a result."""
 
-    dataflow: str
-    name: str
     body: Body
     arguments: Columns
     returns: Columns

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from etl_procs import confirmed
+from etl_procs import staging
 from etl_procs.reader import Reader, Snapshot
 from etl_procs.store import Store, Write, make_durable
 from headrace.clock import Clock, SystemClock
@@ -35,20 +35,20 @@ class Origin:
     def feed(self, dataflow: str, warehouses: Collection[str]) -> list[str]:
         """Keep a dataflow's batches for these warehouses alone; name those that are left."""
         with self._store.commit(Write.FORGET) as connection:
-            return confirmed.feed(connection, dataflow, warehouses)
+            return staging.feed(connection, dataflow, warehouses)
 
     def confirm(self, dataflow: str, warehouse: str, through: int) -> int:
         """Take note of what a warehouse has, and forget what all of them have had for long enough;
         tell through which batch all is gone.
         """
         with self._store.commit(Write.FORGET) as connection:
-            confirmed.confirm(connection, dataflow, warehouse, through)
+            staging.confirm(connection, dataflow, warehouse, through)
             return self._forget(connection, dataflow)
 
     def hold(self, dataflow: str, warehouse: str) -> None:
         """Forget nothing more, until this warehouse has confirmed something again."""
         with self._store.commit(Write.FORGET) as connection:
-            confirmed.confirm(connection, dataflow, warehouse, 0)
+            staging.confirm(connection, dataflow, warehouse, 0)
 
     def forget(self, dataflow: str) -> int:
         """Forget what all warehouses have had for long enough."""
@@ -57,7 +57,7 @@ class Origin:
 
     def _forget(self, connection: sqlite3.Connection, dataflow: str) -> int:
         at = self._clock.now().timestamp()
-        return confirmed.forget(connection, dataflow, at=at, keep_s=self._keep_s)
+        return staging.forget(connection, dataflow, at=at, keep_s=self._keep_s)
 
     def close(self) -> None:
         """Close the core's file."""

@@ -4,9 +4,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from etl_procs.batch import INDEX_BITS, LAST, ORIGIN, PLACE, Batch
+from etl_procs.batch import ORIGIN, Batch
 from etl_procs.columns import ARROW, OF_THE_CORE, Column, Columns
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import DefinitionChanged
@@ -23,9 +22,6 @@ ALL = "SELECT stream, batch, data FROM headrace_pending WHERE dataflow = :datafl
 
 Key = tuple[str, int]
 """A stream's name and a batch's id."""
-
-OFFSET_BEFORE = "_offset"
-"""What stood in place of the place before there were frames."""
 
 
 def add(connection: sqlite3.Connection, dataflow: str, batches: Iterable[Batch]) -> None:
@@ -64,16 +60,6 @@ def from_bytes(stream: Stream, batch: int, data: bytes) -> Batch:
     table = arrow.from_bytes(data)
     tuples = table.drop_columns(ORIGIN.names)
     return Batch(stream, batch, table=tuples, origin=lambda: table.select(ORIGIN.names))
-
-
-def placed(data: bytes) -> bytes:
-    """Bring a batch over that was written before there were frames, and named offsets."""
-    table = arrow.from_bytes(data)
-    at = table.schema.get_field_index(OFFSET_BEFORE)
-    if at < 0:
-        return data
-    places = pc.bit_wise_or(pc.shift_left(table.column(at), INDEX_BITS), LAST)
-    return arrow.to_bytes(table.set_column(at, ORIGIN.field(PLACE), places))
 
 
 def check_fits(stream: Stream, batch: int, data: bytes) -> None:

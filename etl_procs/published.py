@@ -8,13 +8,11 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from etl_procs import confirmed, staging
+from etl_procs import staging
 from etl_procs.batch import Batch, table_of
 from etl_procs.model import Kept, Outlet, Stream
 from etl_procs.staging import BATCH
 from headrace import arrow
-
-OF = "SELECT stream, after FROM headrace_published WHERE dataflow = :dataflow"
 
 ALL = "SELECT dataflow, stream, after FROM headrace_published"
 
@@ -32,8 +30,6 @@ ON CONFLICT DO NOTHING"""
 UNPUBLISH = "DELETE FROM headrace_published WHERE dataflow = :dataflow AND stream = :stream"
 
 DROP = "DELETE FROM headrace_published_batches WHERE dataflow = :dataflow AND stream = :stream"
-
-VERSION = "SELECT published FROM headrace_core"
 
 CHANGE = "UPDATE headrace_core SET published = published + 1"
 
@@ -93,28 +89,26 @@ class Published:
 
     def see(self, connection: sqlite3.Connection, version: int) -> None:
         """Read it, if that is another version than the last."""
-        if version == self._version:
-            return
-        self._streams = {}
-        for dataflow, stream, after in connection.execute(ALL):
-            self._streams.setdefault(dataflow, {})[stream] = after
-        self.size = size(connection)
-        self._version = version
+        if version != self._version:
+            self._version, self._streams = version, all_of(connection)
+            self.size = size(connection)
 
     def of(self, dataflow: str) -> Mapping[str, int]:
         """Tell which streams of a dataflow are published, and after which batch each is kept."""
         return self._streams.get(dataflow, {})
 
 
-def version(connection: sqlite3.Connection) -> int:
-    """Count the changes of what is published."""
-    (found,) = connection.execute(VERSION).fetchone()
-    return int(found)
+def all_of(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
+    """Tell which streams of each dataflow are published, and after which batch each is kept."""
+    found: dict[str, dict[str, int]] = {}
+    for dataflow, stream, after in connection.execute(ALL):
+        found.setdefault(dataflow, {})[stream] = after
+    return found
 
 
 def of(connection: sqlite3.Connection, dataflow: str) -> dict[str, int]:
-    """Tell which streams of a dataflow are published, and after which batch all of each is kept."""
-    return dict(connection.execute(OF, {"dataflow": dataflow}).fetchall())
+    """Tell it of one dataflow."""
+    return all_of(connection).get(dataflow, {})
 
 
 def publish(connection: sqlite3.Connection, dataflow: str, stream: str) -> None:
@@ -178,12 +172,12 @@ def after(connection: sqlite3.Connection, what: Stream | Outlet) -> int | None:
     for a stream that is not published.
     """
     if isinstance(what, Outlet) and not isinstance(what, Kept):
-        return confirmed.forgotten(connection, what.dataflow)
+        return staging.forgotten(connection, what.dataflow)
     return of(connection, what.dataflow).get(what.name)
 
 
 def batches(
-    connection: sqlite3.Connection, what: Stream | Outlet, *, after: int, number: int
+    connection: sqlite3.Connection, what: Stream | Outlet, *, after: int, number: int = 0
 ) -> Iterator[tuple[int, pa.Table]]:
     """Read what is kept of the batches behind `after`, in order, from the blob of a number on: of
     each blob its number and its rows, with their batch. The first may begin with older ones.
@@ -195,11 +189,14 @@ def batches(
 
 
 def between(
-    connection: sqlite3.Connection, table: Kept, *, after: int, through: int
+    connection: sqlite3.Connection, table: Outlet, after: int, through: int
 ) -> Iterator[pa.Table]:
-    """Read the batches of (after, through] of a stream, in order, as `staging.schema` says. What
-    was kept before a column was declared lacks it.
+    """Read what the batches of (after, through] gave to an outlet, or of a stream themselves, in
+    order, as `staging.schema` says. What was kept before a column was declared lacks it.
     """
+    if not isinstance(table, Kept):
+        yield from staging.between(connection, table, after, through)
+        return
     of = {"dataflow": table.dataflow, "stream": table.name, "after": after, "through": through}
     declared = staging.schema(table)
     for found in staging.within_range(connection.execute(RANGE, of), after, through):
@@ -213,9 +210,11 @@ def between(
 
 
 def measure(
-    connection: sqlite3.Connection, table: Kept, *, after: int, through: int
+    connection: sqlite3.Connection, table: Outlet, after: int, through: int
 ) -> tuple[int, int]:
     """Tell how many rows and bytes that is, about."""
+    if not isinstance(table, Kept):
+        return staging.measure(connection, table, after, through)
     of = {"dataflow": table.dataflow, "stream": table.name, "after": after, "through": through}
     (size,) = connection.execute(SIZE_OF_RANGE, of).fetchone()
     return -(-size // (VALUE_BYTES * (1 + len(table.columns.names)))), size

@@ -1,26 +1,38 @@
-"""Readers: any process may read a committed state of the core; the writer is never blocked."""
+"""Readers: any process may read a committed state of the core; the writer is never blocked. The
+watch notices what is committed, whoever does it.
+"""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import wraps
 from math import inf
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
-import pyarrow as pa
-
-from etl_procs import confirmed, history, ledger, published, staging
+from etl_procs import history, ledger, published, staging
 from etl_procs.access import Parameters
+from etl_procs.dataflow import Dataflow
 from etl_procs.dead_letters import DeadLetters
-from etl_procs.door import Door
-from etl_procs.errors import BadQuery, primary_code
-from etl_procs.history import Origins
-from etl_procs.model import Kept, Outlet, Stream
+from etl_procs.errors import BadQuery, CoreError, primary_code
 from etl_procs.rules import Value
-from etl_procs.store import STEPS_BETWEEN_LOOKS
-from headrace.clock import SystemClock
+from etl_procs.store import (
+    STEPS_BETWEEN_LOOKS,
+    Door,
+    Store,
+    Write,
+    connected,
+    make_durable,
+    translated,
+)
+from headrace.clock import Clock, SystemClock
+from headrace.config import Core as Settings
+from headrace.crash import CrashPoints
 from headrace.errors import NotRunning
+
+Of = ParamSpec("Of")
+Found = TypeVar("Found")
 
 CLOCK = SystemClock()
 
@@ -42,38 +54,42 @@ QUERY_HINT = (
 )
 
 
+def _reads(
+    read: Callable[Concatenate[sqlite3.Connection, Of], Found],
+) -> Callable[Concatenate["Snapshot", Of], Found]:
+    """Make what reads from a connection a method of snapshots."""
+
+    @wraps(read)
+    def method(snapshot: "Snapshot", /, *args: Of.args, **kwargs: Of.kwargs) -> Found:
+        return read(snapshot.connection, *args, **kwargs)
+
+    return method
+
+
 class Snapshot:
     """One committed state of the core, the same for as long as it is open."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         self.dead_letters = DeadLetters(connection)
         # The first read opens the snapshot: from here on, nothing newer is seen.
         (self.core_id,) = connection.execute("SELECT id FROM headrace_core").fetchone()
 
-    def batch(self, dataflow: str) -> int:
-        """Tell the last batch that a dataflow has committed; 0 before the first."""
-        return ledger.last_batch(self._connection, dataflow)
-
-    def batches(self) -> dict[str, int]:
-        """Tell the last batch of each dataflow that was ever run here."""
-        return ledger.last_batches(self._connection)
-
-    def positions(self, dataflow: str, stream: str) -> dict[int, int]:
-        """Tell the next offset of each partition of a stream's topic."""
-        return ledger.positions(self._connection, dataflow, stream)
-
-    def topic(self, dataflow: str, stream: str) -> str | None:
-        """Tell the id of the topic that a stream is read from."""
-        return ledger.topic(self._connection, dataflow, stream)
-
-    def origins(self, dataflow: str, batch: int) -> Origins | None:
-        """Tell where in the log the tuples of a batch are; None if that is forgotten."""
-        return history.origins(self._connection, dataflow, batch)
-
-    def committed_at(self, dataflow: str, batch: int) -> datetime | None:
-        """Tell when a batch was committed; None if that is forgotten, or it is not."""
-        return history.committed_at(self._connection, dataflow, batch)
+    batch = _reads(ledger.last_batch)
+    batches = _reads(ledger.last_batches)
+    positions = _reads(ledger.positions)
+    topic = _reads(ledger.topic)
+    origins = _reads(history.origins)
+    committed_at = _reads(history.committed_at)
+    staged = _reads(published.between)
+    measure = _reads(published.measure)
+    within = _reads(staging.within)
+    waiting = _reads(staging.waiting)
+    forgotten = _reads(staging.forgotten)
+    confirmed = _reads(staging.confirmed)
+    kept = _reads(published.batches)
+    """Of the last batch there may be a part only: its round may be open still."""
+    kept_after = _reads(published.after)
 
     def query(
         self, sql: str, parameters: Parameters = (), *, row_s_max: float = inf
@@ -81,7 +97,7 @@ class Snapshot:
         """Ask SQLite's SQL of the tables: the names of the columns, and the rows, as they come,
         unless one of them takes longer than `row_s_max`.
         """
-        connection = self._connection
+        connection = self.connection
         connection.set_authorizer(_authorized)
         limit = _Limit(row_s_max)
         # Between the steps of a long statement, Python can see that somebody pressed Ctrl-C.
@@ -91,52 +107,6 @@ class Snapshot:
         if cursor.description is None:
             raise BadQuery("this is no statement that answers anything", hint=QUERY_HINT)
         return tuple(column[0] for column in cursor.description), _rows(cursor, limit)
-
-    def staged(self, outlet: Outlet, after: int, through: int) -> Iterator[pa.Table]:
-        """Read what the batches of (after, through] gave to `outlet`, in order, with their
-        batch: see `staging.schema`. A stream was given its own.
-        """
-        if isinstance(outlet, Kept):
-            return published.between(self._connection, outlet, after=after, through=through)
-        return staging.between(self._connection, outlet, after=after, through=through)
-
-    def kept_after(self, what: Stream | Outlet) -> int | None:
-        """Tell after which batch all of a published stream, or of what was staged for an outlet,
-        is kept; None for a stream that is not published.
-        """
-        return published.after(self._connection, what)
-
-    def kept(
-        self, what: Stream | Outlet, *, after: int, number: int = 0
-    ) -> Iterator[tuple[int, pa.Table]]:
-        """Read what is kept of the batches behind `after`: see `published.batches`. The last one
-        may be of a round that is still open, and not be whole.
-        """
-        return published.batches(self._connection, what, after=after, number=number)
-
-    def measure(self, outlet: Outlet, after: int, through: int) -> tuple[int, int]:
-        """Tell how many rows and bytes that is, about."""
-        if isinstance(outlet, Kept):
-            return published.measure(self._connection, outlet, after=after, through=through)
-        return staging.measure(self._connection, outlet, after=after, through=through)
-
-    def within(self, outlets: Iterable[Outlet], after: int, through: int, size_max: int) -> int:
-        """Tell how far after a batch one can go, and take about so many bytes at most."""
-        return staging.within(
-            self._connection, outlets, after=after, through=through, size_max=size_max
-        )
-
-    def waiting(self, dataflow: str) -> int:
-        """Count the rows that wait for a warehouse."""
-        return staging.waiting(self._connection, dataflow)
-
-    def confirmed(self, dataflow: str) -> dict[str, int]:
-        """Tell through which batch each warehouse that a dataflow feeds has confirmed."""
-        return confirmed.of(self._connection, dataflow)
-
-    def forgotten(self, dataflow: str) -> int:
-        """Tell through which batch what a dataflow staged is gone."""
-        return confirmed.forgotten(self._connection, dataflow)
 
 
 class _Limit:
@@ -226,6 +196,22 @@ class Reader:
 
 
 @contextmanager
+def changing(
+    path: Path, settings: Settings, crash: CrashPoints, write: Write
+) -> Iterator[sqlite3.Connection]:
+    """Run the block as one transaction of a core that is there, beside an engine or without one.
+
+    It is on the disk then, whatever the settings say: nobody else remembers what was asked for.
+    """
+    Reader(path).check()
+    with (
+        closing(Store(path, replace(settings, durability="strong"), crash)) as store,
+        store.commit(write) as connection,
+    ):
+        yield connection
+
+
+@contextmanager
 def cut(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
     """Open one state of several partitions: for a moment, nobody commits anything in any.
 
@@ -239,3 +225,92 @@ def cut(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
                     writing.enter_context(door.writing())
             snapshots = [opened.enter_context(Reader(path).snapshot()) for path in paths]
         yield snapshots
+
+
+DATA_VERSION = "PRAGMA data_version"
+
+
+class Watch:
+    """Looks at the cores of some partitions; used by one thread at a time.
+
+    While nothing is committed, a look costs some microseconds.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._connections: dict[Path, sqlite3.Connection] = {}
+        self._versions: dict[Path, int] = {}
+        self._batches: dict[Path, Mapping[str, int]] = {}
+
+    def look(self) -> bool:
+        """Look at all cores that there are; tell whether something has been committed. What keeps
+        one from being looked at is raised when the others were.
+        """
+        changed, failure = False, None
+        for path in self._paths:
+            try:
+                with suppress(NotRunning), translated():
+                    changed |= self._has_changed(path)
+            except CoreError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return changed
+
+    def _has_changed(self, path: Path) -> bool:
+        version = self._version(path)
+        if version == self._versions.get(path):
+            return False
+        with Reader(path).snapshot() as snapshot:
+            batches = snapshot.batches()
+        make_durable(path)  # no core must lose what somebody is told
+        self._batches[path], self._versions[path] = batches, version
+        return True
+
+    def batches(self, dataflow: str, partitions: int) -> list[int]:
+        """Tell the last batch of each partition, as of the last look: all of it is on the disk."""
+        return [self._batches.get(p, {}).get(dataflow, 0) for p in self._paths[:partitions]]
+
+    def _version(self, path: Path) -> int:
+        if path not in self._connections:
+            Reader(path).check()
+            address = f"{path.absolute().as_uri()}?mode=rw"
+            opened = sqlite3.connect(address, uri=True, check_same_thread=False)
+            self._connections[path] = opened
+        (version,) = self._connections[path].execute(DATA_VERSION).fetchone()
+        return int(version)
+
+
+REST = 50
+"""Times what a count took, after which the next is due: SQLite reads all of a table for one."""
+
+
+class Parking:
+    """Counts parked rows of one core, as they are committed, beside whoever writes."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._due = 0.0
+        self._found: dict[str, int] = {}
+
+    def count(self, dataflows: Iterable[Dataflow]) -> dict[str, int]:
+        """Tell how many rows are parked, by dataflow.table; or were of late, if that takes long."""
+        tables = [
+            (f"{flow.name}.{name}", name)
+            for flow in dataflows
+            for name, table in flow.tables.items()
+            if table.parks
+        ]
+        began = self._clock.monotonic()
+        if not tables or began < self._due:
+            return self._found
+        with suppress(sqlite3.Error), closing(connected(self._path)) as connection:
+            connection.execute("PRAGMA query_only = ON")
+            found = {}
+            for full_name, name in tables:
+                ((found[full_name],),) = connection.execute(f"SELECT count(*) FROM {name}")
+            self._found = found
+        ended = self._clock.monotonic()
+        self._due = ended + REST * (ended - began)
+        return self._found

@@ -32,8 +32,6 @@ class Records:
     """Rows in an order: of each its code, its moment if there are moments, and its columns."""
 
     rows: Rows
-    heads: Rows
-    """The codes and moments alone, each at so many times its place as a record has pieces."""
     numbered: dict[int, pa.Array]
     """What the numbers stand for, in columns that hold few different texts."""
     texts: dict[int, pa.Array]
@@ -61,11 +59,11 @@ class Records:
         rows = np.empty(len(codes), _type(fields))
         for name, values in fields.items():
             rows[name] = values.take(order)
-        return cls(rows, _heads(rows), numbered, texts)
+        return cls(rows, numbered, texts)
 
     def head(self, places: Places) -> Rows:
         """Give the codes and moments of some; of the last, for what lies behind it."""
-        return self.heads.take(places * (self.rows.itemsize // PIECE), mode="clip")
+        return self.rows.take(places, mode="clip")
 
     def replace(self, rows: Rows, at: Places, places: Places) -> None:
         """Put the rows of some places among others."""
@@ -98,23 +96,10 @@ def _type(fields: Mapping[str, Numbers]) -> np.dtype[np.void]:
     sizes = {name: (4, 8, 1).index(values.itemsize) for name, values in fields.items()}
     names = sorted(fields, key=lambda name: (name not in HEAD, name != "code", sizes[name]))
     tight = np.dtype([(name, fields[name].dtype) for name in names], align=True)
-    return _placed(tight, tight.names or (), -(-tight.itemsize // PIECE) * PIECE)
-
-
-def _heads(rows: Rows) -> Rows:
-    """View the heads; behind the last there is none, so that who asks for it gets the last."""
-    names = [name for name in rows.dtype.names or () if name in HEAD]
-    heads = rows.view(_placed(rows.dtype, names, PIECE))
-    return heads[: len(heads) - rows.itemsize // PIECE + 1]
-
-
-def _placed(type_: np.dtype[np.void], names: Sequence[str], size: int) -> np.dtype[np.void]:
-    assert type_.fields is not None
-    fields = [type_.fields[name] for name in names]
-    formats, offsets = [field[0] for field in fields], [field[1] for field in fields]
-    return np.dtype(
-        {"names": list(names), "formats": formats, "offsets": offsets, "itemsize": size}
-    )
+    assert tight.fields is not None
+    formats, offsets, *_ = zip(*(tight.fields[name] for name in names), strict=True)
+    size = -(-tight.itemsize // PIECE) * PIECE
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
 
 
 def _null(number: int) -> str:

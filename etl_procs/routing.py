@@ -10,8 +10,9 @@ import zlib
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl_procs.batch import FINISHED, MARK, PARTITION, PLACE, REASON, Arrived, Tuple
+from etl_procs.batch import FINISHED, MARK, PARTITION, PLACE, REASON, Arrived, tuples_of
 from etl_procs.chunk import BEFORE_ALL, epochs_of, runs_of
+from etl_procs.fitting import Part
 from etl_procs.model import Stream
 from etl_procs.rules import ByInterval, Value
 
@@ -25,11 +26,11 @@ def partition_of(key: Value, partitions: int) -> int:
     return zlib.crc32(str(key).encode("utf-8", "surrogatepass")) % partitions
 
 
-def own(stream: Stream, tuples: list[Tuple], partition: int, partitions: int) -> list[Tuple]:
+def own(stream: Stream, part: Part, partition: int, partitions: int) -> Part:
     """Keep those tuples of a stream that belong to a partition."""
     if partitions == 1:
-        return tuples
-    key = stream.columns.names.index(stream.key)
+        return part
+    key, tuples = stream.columns.names.index(stream.key), tuples_of(part)
     return [values for values in tuples if partition_of(values[key], partitions) == partition]
 
 

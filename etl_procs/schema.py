@@ -13,6 +13,7 @@ FITTING = {
     Type.TEXT: {"string", "enum"},
 }
 """Avro's types that a column's values may have."""
+NAMED = ("record", "error", "enum", "fixed")
 
 
 def read(text: str) -> Any:
@@ -43,7 +44,7 @@ def parsed(schema: Any) -> Any:
     if name := next(_holding_themselves(made, ()), None):
         _refuse(f"avro: {name} holds itself in the schema", "Give one that ends.")
     parts = list(_parts(made))
-    named = {part["name"]: part for part in parts if part["type"] in ("record", "error", "fixed")}
+    named = {part["name"]: part for part in parts if part["type"] in NAMED}
     if any(_takes_nothing(part["items"], named) for part in parts if "items" in part):
         _refuse("avro: the items of an array take no bytes", "Give it items that hold something.")
     return made
@@ -96,7 +97,8 @@ def _physical(schema: Any) -> Any:
 
 def check(of: str, schema: Any, columns: Columns, written: Collection[str]) -> None:
     """Refuse a schema none of whose data would fit the columns."""
-    named = dict(_named(schema))
+    parts = [part for part in _parts(schema) if part["type"] in NAMED]
+    named = {part["name"].rpartition(".")[2]: part["type"] for part in parts}
     types = {field["name"]: set(_types(field["type"], named)) for field in schema["fields"]}
     for column in columns.columns:
         found = types.get(column.name, {"null"})
@@ -124,14 +126,6 @@ def _types(schema: Any, named: Mapping[str, str]) -> Iterator[str]:
             yield from _types(each, named)
     else:
         yield named.get(schema.rpartition(".")[2], schema)
-
-
-def _named(schema: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(schema, dict) and schema.get("type") in ("record", "enum", "fixed"):
-        yield schema["name"].rpartition(".")[2], schema["type"]
-    for each in schema.values() if isinstance(schema, dict) else schema:
-        if isinstance(each, dict | list):
-            yield from _named(each)
 
 
 def _refuse(what: str, hint: str) -> NoReturn:

@@ -32,11 +32,10 @@ SAID_MAX = 100
 
 SEEN = """\
 SELECT bounds, told_from FROM headrace_sources
-WHERE dataflow = :dataflow AND stream = :stream AND partition = :partition AND source = :source"""
+WHERE dataflow = ? AND stream = ? AND partition = ? AND source = ?"""
 
 SEE = """\
-INSERT INTO headrace_sources
-VALUES (:dataflow, :stream, :partition, :source, :bounds, :told_from)
+INSERT INTO headrace_sources VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET bounds = excluded.bounds, told_from = excluded.told_from"""
 
 
@@ -163,8 +162,7 @@ def known(
     connection: sqlite3.Connection, dataflow: str, stream: str, partition: int, source: str
 ) -> Seen:
     """Tell what the ledger has of a source."""
-    of = {"dataflow": dataflow, "stream": stream, "partition": partition, "source": source}
-    found = connection.execute(SEEN, of).fetchone()
+    found = connection.execute(SEEN, (dataflow, stream, partition, source)).fetchone()
     seen = Seen()
     if found is not None:
         seen.bounds.frombytes(found[0])
@@ -180,7 +178,6 @@ def see(connection: sqlite3.Connection, dataflow: str, stream: str, runs: Iterab
         if seen is None:
             seen = now[partition, source] = known(connection, dataflow, stream, partition, source)
         seen.add(first, last)
-    for (partition, source), seen in now.items():
-        of = {"dataflow": dataflow, "stream": stream, "partition": partition, "source": source}
-        is_seen = {"bounds": seen.bounds.tobytes(), "told_from": seen.told_from}
-        connection.execute(SEE, {**of, **is_seen})
+    for key, seen in now.items():
+        row = (dataflow, stream, *key, seen.bounds.tobytes(), seen.told_from)
+        connection.execute(SEE, row)

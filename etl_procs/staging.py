@@ -1,4 +1,9 @@
-"""Staging: what batches give to an outlet, kept until every warehouse has it."""
+"""Staging: what batches give to an outlet, kept until every warehouse has it.
+
+A batch is forgotten when every warehouse that the dataflow feeds has confirmed it, and it has been
+kept for as long afterwards as is asked for. What a warehouse has is its own ledger's word: here is
+what it said last.
+"""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -30,7 +35,7 @@ LAST = """\
 SELECT outlet, data FROM headrace_staged
 WHERE dataflow = :dataflow GROUP BY outlet HAVING last_batch = max(last_batch)"""
 
-FORGET = "DELETE FROM headrace_staged WHERE dataflow = :dataflow AND last_batch <= :through"
+DROP = "DELETE FROM headrace_staged WHERE dataflow = :dataflow AND last_batch <= :through"
 
 PIECE_BYTES = 4 * 2**20
 """Of more, several blobs are made: nobody has to hold a large batch to read it."""
@@ -52,6 +57,39 @@ WHERE dataflow = :dataflow AND outlet = :outlet
     AND last_batch > :after AND last_batch <= :through"""
 
 SIZE = "SELECT coalesce(sum(length(data)), 0) FROM headrace_staged"
+
+KNOWN = "SELECT warehouse, batch FROM headrace_confirmed WHERE dataflow = :dataflow"
+
+FEED = """\
+INSERT INTO headrace_confirmed VALUES (:dataflow, :warehouse, 0) ON CONFLICT DO NOTHING"""
+
+LEAVE = "DELETE FROM headrace_confirmed WHERE dataflow = :dataflow AND warehouse = :warehouse"
+
+# It may go back: a warehouse can be restored from a backup.
+CONFIRM = """\
+UPDATE headrace_confirmed SET batch = :batch
+WHERE dataflow = :dataflow AND warehouse = :warehouse"""
+
+NOTE = """\
+INSERT INTO headrace_kept
+SELECT :dataflow, batch, :at
+FROM (SELECT min(batch) AS batch FROM headrace_confirmed WHERE dataflow = :dataflow)
+WHERE batch > max(
+    (SELECT coalesce(max(batch), 0) FROM headrace_kept WHERE dataflow = :dataflow),
+    (SELECT coalesce(max(batch), 0) FROM headrace_forgotten WHERE dataflow = :dataflow))"""
+
+DUE = """\
+SELECT min((
+    SELECT coalesce(max(batch), 0) FROM headrace_kept WHERE dataflow = :dataflow AND at <= :before
+), (SELECT coalesce(min(batch), 0) FROM headrace_confirmed WHERE dataflow = :dataflow))"""
+
+PRUNE = "DELETE FROM headrace_kept WHERE dataflow = :dataflow AND batch <= :through"
+
+FORGOTTEN = "SELECT batch FROM headrace_forgotten WHERE dataflow = :dataflow"
+
+MOVE_FORGOTTEN = """\
+INSERT INTO headrace_forgotten VALUES (:dataflow, :through)
+ON CONFLICT DO UPDATE SET batch = :through"""
 
 
 class Staged(NamedTuple):
@@ -113,7 +151,7 @@ def check(connection: sqlite3.Connection, dataflow: Dataflow) -> None:
 
 
 def between(
-    connection: sqlite3.Connection, outlet: Outlet, *, after: int, through: int
+    connection: sqlite3.Connection, outlet: Outlet, after: int, through: int
 ) -> Iterator[pa.Table]:
     """Read what the batches of (after, through] gave to `outlet`, in order, as `schema` says."""
     of = {"dataflow": outlet.dataflow, "outlet": outlet.name, "after": after, "through": through}
@@ -134,11 +172,6 @@ def within_range(
             yield table
 
 
-def forget(connection: sqlite3.Connection, dataflow: str, through: int) -> None:
-    """Drop what the batches through `through` gave to any outlet."""
-    connection.execute(FORGET, {"dataflow": dataflow, "through": through})
-
-
 def waiting(connection: sqlite3.Connection, dataflow: str) -> int:
     """Count the rows that wait for a warehouse."""
     (rows,) = connection.execute(WAITING, {"dataflow": dataflow}).fetchone()
@@ -146,24 +179,20 @@ def waiting(connection: sqlite3.Connection, dataflow: str) -> int:
 
 
 def measure(
-    connection: sqlite3.Connection, outlet: Outlet, *, after: int, through: int
+    connection: sqlite3.Connection, outlet: Outlet, after: int, through: int
 ) -> tuple[int, int]:
     """Tell how many rows and bytes the batches of (after, through] gave to `outlet`.
 
     What a group of batches gave together is counted as a whole, if it reaches over an end.
     """
-    (found,) = connection.execute(
-        MEASURE,
-        {"dataflow": outlet.dataflow, "outlet": outlet.name, "after": after, "through": through},
-    )
-    rows, size = found
+    of = {"dataflow": outlet.dataflow, "outlet": outlet.name, "after": after, "through": through}
+    rows, size = connection.execute(MEASURE, of).fetchone()
     return int(rows), int(size)
 
 
 def within(
     connection: sqlite3.Connection,
     outlets: Iterable[Outlet],
-    *,
     after: int,
     through: int,
     size_max: int,
@@ -216,3 +245,40 @@ def _of_tables(declared: pa.Schema, rows: Iterable[tuple[int, Staged]]) -> pa.Ta
         columns = [given.get(f.name, pa.nulls(part.num_rows, f.type)) for f in declared]
         pieces.append(pa.table(columns, schema=declared))
     return pa.concat_tables(pieces)
+
+
+def confirmed(connection: sqlite3.Connection, dataflow: str) -> dict[str, int]:
+    """Tell through which batch each warehouse that a dataflow feeds has confirmed."""
+    return dict(connection.execute(KNOWN, {"dataflow": dataflow}).fetchall())
+
+
+def feed(connection: sqlite3.Connection, dataflow: str, warehouses: Iterable[str]) -> list[str]:
+    """Keep batches for these warehouses from now on, and for no others; name those that go."""
+    wanted = set(warehouses)
+    gone = sorted(confirmed(connection, dataflow).keys() - wanted)
+    of_flow = {"dataflow": dataflow}
+    connection.executemany(FEED, [{**of_flow, "warehouse": name} for name in sorted(wanted)])
+    connection.executemany(LEAVE, [{**of_flow, "warehouse": name} for name in gone])
+    return gone
+
+
+def confirm(connection: sqlite3.Connection, dataflow: str, warehouse: str, through: int) -> None:
+    """Take note that a warehouse, if it is fed, has the batches through `through`."""
+    at = {"dataflow": dataflow, "warehouse": warehouse, "batch": through}
+    connection.execute(CONFIRM, at)
+
+
+def forgotten(connection: sqlite3.Connection, dataflow: str) -> int:
+    """Tell through which batch everything that was staged is gone."""
+    row = connection.execute(FORGOTTEN, {"dataflow": dataflow}).fetchone()
+    return int(row[0]) if row else 0
+
+
+def forget(connection: sqlite3.Connection, dataflow: str, *, at: float, keep_s: float) -> int:
+    """Drop what all have confirmed `keep_s` ago; tell through which batch all is gone."""
+    connection.execute(NOTE, {"dataflow": dataflow, "at": at})
+    (through,) = connection.execute(DUE, {"dataflow": dataflow, "before": at - keep_s}).fetchone()
+    if through > forgotten(connection, dataflow):
+        for statement in (DROP, MOVE_FORGOTTEN, PRUNE):
+            connection.execute(statement, {"dataflow": dataflow, "through": through})
+    return forgotten(connection, dataflow)

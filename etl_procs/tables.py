@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from etl_procs import aggregates
+from etl_procs import windows
 from etl_procs.access import Access, Rights
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import CoreError, DefinitionChanged, is_of_the_machine
@@ -181,14 +181,14 @@ def _make_aggregates(
     ours = tuple(map(_of, plan.dataflow.windows.values()))
     for name, (kind, definition) in held.items():
         if kind == "aggregate" and definition.startswith(ours) and name not in declared:
-            aggregates.drop(connection, name)
+            windows.drop_aggregate(connection, name)
             connection.execute(DROP_NOTE, {"name": name})
             said.append(f"aggregate {name} is gone")
     for name in [name for name in declared if name in new]:
         if name in held:
-            aggregates.drop(connection, name)
+            windows.drop_aggregate(connection, name)
             said.append(f"aggregate {name} was computed anew from its window")
-        aggregates.make(connection, declared[name])
+        windows.make_aggregate(connection, declared[name])
     return said
 
 

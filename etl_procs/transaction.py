@@ -10,8 +10,8 @@ from etl_procs.access import Parameters, Rights
 from etl_procs.batch import Row
 from etl_procs.errors import Aborted, AccessDenied, CoreError, Unanswered
 from etl_procs.fitting import Rows
+from etl_procs.kept import Values
 from etl_procs.model import Given, Lookup, Outlet
-from etl_procs.questions import Values
 
 if TYPE_CHECKING:
     from etl_procs.execution import Execution
@@ -55,7 +55,7 @@ class Transaction:
         """
         self._check_open()
         if id(lookup) not in self._rights.looks:
-            raise self._not_looked(lookup)
+            raise self._undeclared("looks up in", lookup, "looks")
         assert self._execution.lookups is not None
         try:
             return self._execution.lookups.answer(self._cursor, lookup, keys, at)
@@ -103,7 +103,7 @@ class Transaction:
         of the same key.
         """
         if id(target) not in self._rights.gives:
-            raise self._not_given("emits into", target)
+            raise self._undeclared("emits into", target, "gives")
         if self._execution.broken is not None:
             self._check_open()
         self._execution.emit(self._rights, target, rows)
@@ -112,7 +112,7 @@ class Transaction:
         """Delete the rows of these keys from a keyed outlet's table in the warehouse."""
         self._check_open()
         if id(outlet) not in self._rights.gives:
-            raise self._not_given("deletes from", outlet)
+            raise self._undeclared("deletes from", outlet, "gives")
         if not isinstance(outlet, Outlet) or not outlet.key:
             raise CoreError(
                 f"{self._rights.of} deletes from {outlet.name}, which has no key",
@@ -145,27 +145,20 @@ class Transaction:
             f"{self._rights.of} aborts: {reason}", hint="`headrace dead-letters` shows it."
         )
 
-    def _not_given(self, does: str, target: object) -> CoreError:
-        if not isinstance(target, Given):
+    def _undeclared(self, does: str, thing: object, where: str) -> CoreError:
+        """Say what to declare, of something that is not declared as what is `where`."""
+        kinds, named = (
+            (Lookup, "lookup") if where == "looks" else (Given, "stream, window or outlet")
+        )
+        if not isinstance(thing, kinds):
             return CoreError(
-                f"{self._rights.of} {does} {target!r:.80}, which is no stream, window or outlet",
+                f"{self._rights.of} {does} {thing!r:.80}, which is no {named}",
                 hint="Give the thing itself, as it was declared: not its name.",
             )
-        return CoreError(
-            f"{self._rights.of} {does} {target.name}, which it does not declare",
-            hint=f"Add the {type(target).__name__.lower()} to its declaration: "
-            f"gives=[..., {target.name}].",
-        )
-
-    def _not_looked(self, lookup: object) -> CoreError:
-        if not isinstance(lookup, Lookup):
-            return CoreError(
-                f"{self._rights.of} looks up in {lookup!r:.80}, which is no lookup",
-                hint="Give the thing itself, as flow.lookup made it: not its name.",
-            )
         return AccessDenied(
-            f"{self._rights.of} looks up in {lookup.name}, which it does not declare",
-            hint=f"Add the lookup to its declaration: looks=[..., {lookup.name}].",
+            f"{self._rights.of} {does} {thing.name}, which it does not declare",
+            hint=f"Add the {type(thing).__name__.lower()} to its declaration: "
+            f"{where}=[..., {thing.name}].",
         )
 
     def _run(self, sql: str, parameters: Parameters) -> list[Any]:

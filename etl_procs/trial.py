@@ -10,15 +10,13 @@ from typing import Any, Self
 
 from etl_procs import letters, reader
 from etl_procs.asking import Connects
-from etl_procs.batch import tuples_of
-from etl_procs.callers import Callers
-from etl_procs.calls import Result
+from etl_procs.calls import Callers, Result
 from etl_procs.core import Core, core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import GivenUp
-from etl_procs.fitting import Fitter, Part, Rows
+from etl_procs.fitting import Fitter, Rows
 from etl_procs.graph import corrections
-from etl_procs.model import Outlet, Stream
+from etl_procs.model import Outlet
 from etl_procs.routing import own
 from etl_procs.staging import BATCH, DELETED
 from headrace.clock import SystemClock
@@ -65,7 +63,7 @@ class Trial:
             if stream.name in rows
         }
         for partition, core in enumerate(self._cores):
-            mine = {stream: self._own(stream, part, partition) for stream, part in parts.items()}
+            mine = {s: own(s, p, partition, self._flow.partitions) for s, p in parts.items()}
             core.enqueue(self._flow.name, mine)
             core.drain()
         with reader.cut(self._paths) as snapshots:
@@ -77,12 +75,6 @@ class Trial:
                             f"{letter.unit} has given up batch {last}: {letter.reason}",
                             hint="Mend it; or, if the test wants this: pytest.raises(GivenUp).",
                         )
-
-    def _own(self, stream: Stream, part: Part, partition: int) -> Part:
-        of = self._flow.partitions
-        if of == 1:
-            return part
-        return own(stream, part if isinstance(part, list) else tuples_of(part), partition, of)
 
     def query(self, sql: str, parameters: Mapping[str, Any] | Iterable[Any] = ()) -> Result:
         """Ask the tables, windows and aggregates, as they are committed."""

@@ -4,6 +4,9 @@ Each key has a code of 64 bits, well spread: rows lie by code and moment. A dire
 first bits of a code where its rows are, a few, and halving finds the version there. So a search
 touches three places that no cache holds, however many rows there are. Codes of texts may coincide:
 what is found is compared with what was asked, and where it differs, SQL has to answer.
+
+Versions lie in a stack: a key is answered by the first that knows it. Newer versions of some keys
+are put on top; when they are not much fewer than what lies below them, the two are merged.
 """
 
 from collections.abc import Sequence
@@ -15,9 +18,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etl_procs.batch import table_of
 from etl_procs.columns import ARROW, Type
 from etl_procs.model import Lookup
-from etl_procs.records import Codes, Numbers, Places, Records, Rows, compact, joined
+from etl_procs.records import (
+    Codes,
+    Numbers,
+    Places,
+    Records,
+    Rows,
+    compact,
+    expanded,
+    joined,
+)
 
 Texts = npt.NDArray[np.bytes_]
 Flags = npt.NDArray[np.bool_]
@@ -31,6 +44,9 @@ AT_ONCE = 16_384
 """So many keys are looked for at once: what was touched for them is in a cache when it is touched
 again. A hundred thousand in ten million rows take a tenth less."""
 EARLIEST = {Type.INTEGER: -(2**63), Type.TEXT: ""}
+
+RATIO = 8
+"""How much smaller than the one below it the top of the stack stays: it is merged otherwise."""
 
 NOTHING, ELSEWHERE, DOUBTFUL = -1, -2, -3
 """Instead of a place: the key has no version then; nothing is known of it here; ask SQL."""
@@ -51,14 +67,15 @@ class Layout:
         self.columns = [*self.keys, *([_held(self.moment)] if self.moment else [])]
         self.columns += [_held(types[name]) for name in lookup.gives]
         self.given = pa.schema([(name, ARROW[types[name]]) for name in lookup.gives])
+        self.answer = pa.schema([(name, _held(types[name])) for name in lookup.gives])
+        """What is given, as it is held."""
+        self._rows = pa.schema([(str(n), type_) for n, type_ in enumerate(self.columns)])
         self.is_exact = self.keys == [pa.int64()]
         """Whether two keys never have one code."""
 
     def table(self, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
         """Make a table of rows as SQL gives them: the key, the moment, what is given."""
-        columns = list(zip(*rows, strict=True)) or [()] * len(self.columns)
-        arrays = [pa.array(c, t) for c, t in zip(columns, self.columns, strict=True)]
-        return pa.Table.from_arrays(arrays, names=list(map(str, range(len(arrays)))))
+        return table_of(rows, self._rows)
 
     def gone(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
         """Make the row that says that a key has no version."""
@@ -304,6 +321,65 @@ class Versions:
             mine = np.searchsorted(texts, self.texts).astype(np.int32)[mine]
             theirs = np.searchsorted(texts, newer.texts).astype(np.int32)[theirs]
         return np.concatenate([mine, theirs]), texts
+
+
+class Stack:
+    """Versions of one lookup's rows."""
+
+    def __init__(self, layout: Layout, base: Versions) -> None:
+        self._layout = layout
+        self._held = [base]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held))
+
+    @property
+    def base(self) -> Versions:
+        """Give the oldest and largest."""
+        return self._held[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Tell how much memory it takes."""
+        return sum(versions.nbytes for versions in self._held)
+
+    def put_on_top(self, newer: Versions) -> None:
+        """Take in all versions of some keys, if there are some."""
+        if not len(newer):
+            return
+        stack = [*self._held, newer]
+        while len(stack) > 1 and len(stack[-1]) * RATIO > len(stack[-2]):
+            newest = stack.pop()
+            stack[-1] = stack[-1].with_newer(newest)
+        self._held = stack
+
+    def find(self, asked: Asked, changed: Codes) -> tuple[pa.Table, Places]:
+        """Give the rows that answer, and for each key the place of its own among them, or NOTHING,
+        or DOUBTFUL.
+        """
+        places = np.full(len(asked.codes), NOTHING)
+        left = np.arange(len(places))
+        if len(changed):
+            at = np.minimum(np.searchsorted(changed, asked.codes), len(changed) - 1)
+            doubtful = changed[at] == asked.codes
+            places[doubtful] = DOUBTFUL
+            left = np.flatnonzero(~doubtful)
+        pieces, count = [], 0
+        for versions in reversed(self._held):
+            found, rows = versions.find(asked if len(left) == len(places) else asked.take(left))
+            here = np.flatnonzero(found >= 0)
+            pieces.append(self._rows(versions.given(rows.take(here), found[here])))
+            places[left] = np.where(found == ELSEWHERE, NOTHING, found)
+            places[left[here]] = np.arange(count, count + len(here))
+            count += len(here)
+            left = left[found == ELSEWHERE]
+            if not len(left):
+                break
+        return pa.concat_tables(pieces), places
+
+    def _rows(self, columns: list[pa.Array]) -> pa.Table:
+        names = self._layout.given.names
+        return pa.Table.from_arrays(list(map(expanded, columns)), names=names)
 
 
 def _held(type_: Type) -> pa.DataType:

@@ -21,14 +21,14 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from etl_procs import loader, messages
+from etl_procs import loader
 from etl_procs.batch import Arrived
 from etl_procs.core import Core, core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import Passing
 from etl_procs.measured import Scribe
-from etl_procs.messages import Open, Opened, Prepared, Room, Said, Start, Stop, Take, Topic
 from etl_procs.model import Stream
+from etl_procs.partitions import Open, Opened, Prepared, Room, Said, Start, Stop, Take, Topic, hear
 from headrace import telemetry
 from headrace.clock import Clock, SystemClock
 from headrace.crash import CrashPoints
@@ -206,7 +206,7 @@ def _hear(connection: Connection, inbox: "SimpleQueue[Any]") -> None:
     """
     try:
         while True:
-            inbox.put(messages.hear(connection))
+            inbox.put(hear(connection))
     except BaseException as error:
         if not isinstance(error, EOFError | ConnectionResetError):
             log.critical("what the engine says cannot be heard", exc_info=error)

@@ -9,7 +9,7 @@ from pathlib import Path
 from shop import Warehoused
 
 from etl_procs import Batch, Dataflow, Transaction, by_punctuation
-from etl_procs.callers import Callers
+from etl_procs.calls import Callers
 from headrace import config
 from headrace.crash import CrashPoints
 

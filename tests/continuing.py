@@ -16,7 +16,7 @@ from api.guard import Entrance
 from api.island import Setting
 from api.keyring import Keyring
 from api.registered import Registered
-from etl_procs.callers import Callers
+from etl_procs.calls import Callers
 from etl_procs.dataflow import Dataflow
 from headrace import config
 from headrace.clock import SystemClock

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -123,6 +124,10 @@ class Bench:
             known=lambda _, *source: deepcopy(known.get(source, Seen())),
             me=me,
         )
+
+    def of_each(self, what: str) -> dict[str, Any]:
+        """Give a figure of each stream's backlog."""
+        return {name: getattr(each, what) for name, each in self.intake.backlogs.items()}
 
     def add(
         self,

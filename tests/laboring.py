@@ -11,7 +11,7 @@ from etl_procs.batch import Arrived
 from etl_procs.core import Core
 from etl_procs.dataflow import Dataflow
 from etl_procs.flow import Committed
-from etl_procs.messages import Room, Stop, Take
+from etl_procs.partitions import Room, Stop, Take
 from etl_procs.worker import Worker
 from headrace.clock import Clock
 

@@ -37,7 +37,7 @@ from api.queries import Queries
 from api.resources import Resources
 from api.streams import Streams
 from api.subscriptions import Subscriptions
-from etl_procs.callers import Callers
+from etl_procs.calls import Callers
 from etl_procs.dataflow import Dataflow
 from etl_procs.measured import Measured
 from headrace import config

@@ -18,8 +18,7 @@ from wire import Wire
 from etl_procs import Lookup, Strategy
 from etl_procs.errors import Unanswered
 from etl_procs.metrics import LookupFigures
-from etl_procs.stack import Stack
-from etl_procs.versions import Layout, Versions
+from etl_procs.versions import Layout, Stack, Versions
 from migrations import asking
 from migrations.asking import Asker
 

@@ -19,8 +19,7 @@ from etl_procs.calls import Caller
 from etl_procs.core import Core, core_path
 from etl_procs.errors import Unanswered
 from etl_procs.flow import Committed
-from etl_procs.messages import Start, Topic
-from etl_procs.partitions import Partitions
+from etl_procs.partitions import Partitions, Start, Topic
 from headrace.clock import SystemClock
 from headrace.config import Config
 from headrace.config import Core as Settings

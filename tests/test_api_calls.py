@@ -137,7 +137,7 @@ def test_calls_are_answered_as_soon_as_the_engine_has_made_the_core(tmp_path: Pa
 def test_a_full_disk_is_told_as_503(client: Client, made: Till, tmp_path: Path) -> None:
     assert call(client, "count").status == 200
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("etl_procs.callers.Callers.call", full)
+        patched.setattr("etl_procs.calls.Callers.call", full)
         assert_problem(call(client, "count"), 503, "OutOfRoom")
 
 

@@ -23,8 +23,7 @@ from api.island import Island
 from api.keyring import Keyring
 from api.limits import Limits
 from api.streams import Streams
-from etl_procs.callers import Callers
-from etl_procs.calls import Result
+from etl_procs.calls import Callers, Result
 from etl_procs.reader import Reader
 from headrace import config, telemetry
 from headrace.clock import SystemClock

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_procs import Strategy
-from etl_procs.costs import KEPT_FROM, Choice, Line
+from etl_procs.abroad import KEPT_FROM, Choice, Line
 
 ASK, COPY = Strategy.WAREHOUSE, Strategy.REPLICA
 PERIOD_S = 30.0

@@ -155,7 +155,7 @@ def test_a_partition_with_nothing_of_its_own_passes_what_is_others() -> None:
     log = log_of(of_others(9))
     bench = Bench(by_count(2), me=1, of=OF).add(log)
     assert bench.names() == []
-    assert bench.intake.waiting() == {"a": 0}
+    assert bench.of_each("waiting") == {"a": 0}
     assert bench.intake.oldest() is None
     last = log[0][-1].offset
     assert bench.intake.passed() == {"a": {0: last + 1}}
@@ -184,7 +184,7 @@ def test_where_the_log_goes_on_without_a_record_its_end_is_passed_when_nothing_w
 def test_nothing_is_passed_while_something_of_ours_waits() -> None:
     whole = log_of("1 " * 30)
     bench = Bench(by_count(99), me=1, of=OF).add(whole)
-    assert bench.intake.waiting()["a"] > 0
+    assert bench.of_each("waiting")["a"] > 0
     assert bench.intake.passed() == {}
 
 

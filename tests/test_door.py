@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from etl_procs import door
-from etl_procs.door import Door
+from etl_procs import store
 from etl_procs.errors import Locked
+from etl_procs.store import Door
 
 PATIENCE_S = 30.0
 
@@ -25,7 +25,7 @@ def doors(tmp_path: Path) -> Iterator[list[Door]]:
 
 def is_held(lock: int) -> bool:
     """Whether somebody else holds a lock."""
-    if not door._taken(lock):
+    if not store._taken(lock):
         return True
     fcntl.flock(lock, fcntl.LOCK_UN)
     return False
@@ -75,7 +75,7 @@ def test_who_waits_too_long_is_told_and_stands_in_nobodys_way(
     doors: list[Door], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder, waiting, third = doors
-    monkeypatch.setattr(door, "WAIT_S", 0.0)
+    monkeypatch.setattr(store, "WAIT_S", 0.0)
 
     def try_to_write() -> None:
         with waiting.writing():

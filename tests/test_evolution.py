@@ -1,14 +1,10 @@
 """Definitions that change: what comes over by itself, what a user has to write, what is refused."""
 
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from flows import offsets, punctuation, undecoded
 from trial import Trial, dump, named, nothing, pass_on
 
 from etl_procs import (
@@ -22,7 +18,6 @@ from etl_procs import (
 from etl_procs.core import core_path
 from etl_procs.errors import DefinitionChanged
 from etl_procs.rules import Extent
-from headrace import arrow
 from headrace.errors import DefinitionError, Refused
 
 N = "n INTEGER NOT NULL"
@@ -408,76 +403,3 @@ def test_a_group_is_not_nested_while_its_members_are_at_different_batches(open_w
     feed(trial, 1)
     assert nested.ran == [("one", 2, 1), ("two", 2, 1)]
     assert trial.reopen(Steps("one", "two")) == ["one, two of steps are nested no more"]
-
-
-BEFORE_FRAMES = """\
-DROP TABLE headrace_positions;
-CREATE TABLE headrace_positions (
-    dataflow TEXT NOT NULL, stream TEXT NOT NULL, partition INTEGER NOT NULL,
-    next_offset INTEGER NOT NULL CHECK (next_offset > 0),
-    PRIMARY KEY (dataflow, stream, partition)
-) STRICT, WITHOUT ROWID;
-INSERT INTO headrace_positions VALUES ('f', 'numbers', 0, 7), ('f', 'numbers', 1, 9);
-ALTER TABLE headrace_dead_letters DROP COLUMN "index"
-"""
-
-
-def test_a_core_from_before_there_were_frames_goes_on_where_it_was(open_with: Open) -> None:
-    def declared() -> Dataflow:
-        flow = Dataflow("f")
-        flow.stream("numbers", "n INTEGER NOT NULL", batches=by_punctuation())
-        flow.procedure(takes=flow.streams["numbers"])(named("keep", nothing))
-        return flow
-
-    flow = declared()
-    first = open_with(flow)
-    first.core.feed(undecoded(flow.streams["numbers"], b"x", "no number", offset=0))
-    first.core.feed(punctuation(flow.streams["numbers"], 1, offset=1))
-    first.core.drain()
-    first.close()
-    with closing(sqlite3.connect(first.path)) as connection:
-        connection.executescript(BEFORE_FRAMES)
-    for _ in range(2):
-        again = open_with(flow := declared())
-        assert offsets(again.core.positions(flow.streams["numbers"])) == {0: 7, 1: 9}
-        assert [(letter.offset, letter.index) for letter in again.letters()] == [(0, None)]
-        again.close()
-
-
-WITHOUT_PLACES = """\
-ALTER TABLE headrace_positions DROP COLUMN next_index;
-ALTER TABLE headrace_positions DROP COLUMN finished;
-ALTER TABLE headrace_dead_letters DROP COLUMN "index"
-"""
-
-
-def make_old(trial: Trial) -> None:
-    """Make of a core, which is closed, what it was before there were frames."""
-    trial.close()
-    with closing(sqlite3.connect(trial.path)) as connection:
-        for table in ("headrace_pending", "headrace_dead_letters"):
-            (data,) = connection.execute(f"SELECT max(data) FROM {table}").fetchone()
-            if data is not None:
-                batch = arrow.from_bytes(data)
-                offset = pa.array([7, None], pa.int64())  # the second one was made here
-                old = arrow.to_bytes(batch.set_column(1, "_offset", offset))
-                connection.execute(f"UPDATE {table} SET data = ?", [old])
-        connection.executescript(WITHOUT_PLACES)
-
-
-def test_batches_from_before_there_were_frames_are_taken_and_shown_and_run_again(
-    open_with: Open,
-) -> None:
-    trial = open_with(Steps("one", "two"))
-    stop_amid_a_round(trial)
-    make_old(trial)
-    trial.reopen(Steps("one"))
-    make_old(trial)
-    both = Steps("one", "two")
-    trial.reopen(both)
-    (letter,) = trial.letters()
-    assert [row["_index"] for row in letter.rows()] == [None, None]
-    assert [(row["_offset"], row["n"]) for row in letter.rows()] == [(7, 1), (None, 1)]
-    ask(trial, letter.id)
-    trial.core.drain()
-    assert both.ran == [("one", 2, 0), ("two", 2, 2)]

@@ -84,7 +84,7 @@ def test_a_partition_that_was_finished_for_long_may_end_the_batch_where_all_are(
     assert len(bench.cuts()) == 15_000
     bench.add(log_of("_ _ 7 |15001", "_ _ _ 9 |15001"))
     assert [cut.names for cut in bench.cuts()] == [["0:2", "1:3"]]
-    assert bench.intake.waiting_batches() == {"a": 0}
+    assert bench.of_each("ready") == {"a": 0}
 
 
 def test_what_comes_after_a_batch_was_closed_by_force_and_the_end_is_not_late() -> None:

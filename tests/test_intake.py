@@ -32,7 +32,7 @@ from etl_procs.rules import Missing, Rule, Value, by_count, by_interval, by_punc
 def test_a_batch_by_count_has_so_many_records_in_the_order_in_which_they_are_read() -> None:
     bench = Bench(by_count(2), partitions=2).add(log_of("", "1 2")).add(log_of("3 4 5"))
     assert bench.names() == ["1:0 1:1", "0:0 0:1"]
-    assert bench.intake.waiting() == {"a": 1}
+    assert bench.of_each("waiting") == {"a": 1}
 
 
 def test_a_batch_may_reach_over_several_adds_and_partitions() -> None:
@@ -66,7 +66,7 @@ def test_an_idle_dataflow_never_cuts() -> None:
     bench = Bench(by_count(3, linger_s=2), by_punctuation(timeout_s=1, on_timeout=CLOSE))
     assert bench.wait(1000).names() == []
     assert bench.intake.deadline() is None
-    assert (Bench().names(), sum(Bench().intake.waiting_batches().values())) == ([], 0)
+    assert (Bench().names(), sum(Bench().of_each("ready").values())) == ([], 0)
 
 
 @pytest.mark.parametrize(("count", "arrow"), [(1, False), (128, False), (130, True)])
@@ -128,12 +128,12 @@ def test_a_mark_that_waits_is_no_tuple_that_is_growing_old() -> None:
 
 def test_complete_batches_that_wait_for_another_stream_are_counted() -> None:
     bench = Bench(by_count(2), by_punctuation()).add("1 |1 2 |2 3", "b")
-    assert max(bench.intake.waiting_batches().values(), default=0) == 2
+    assert max(bench.of_each("ready").values(), default=0) == 2
     bench.add("1 2 3 4 5 6 7")
-    assert max(bench.intake.waiting_batches().values(), default=0) == 3
-    assert bench.intake.waiting() == {"a": 7, "b": 3}
+    assert max(bench.of_each("ready").values(), default=0) == 3
+    assert bench.of_each("waiting") == {"a": 7, "b": 3}
     assert bench.names() == ["0:0 0:1 / 0:0", "0:2 0:3 / 0:2"]
-    assert max(bench.intake.waiting_batches().values(), default=0) == 1
+    assert max(bench.of_each("ready").values(), default=0) == 1
 
 
 # By interval.
@@ -184,7 +184,7 @@ def test_what_does_not_decode_before_any_event_time_joins_the_first_batch() -> N
 
 def test_several_streams_by_interval_are_cut_at_the_same_epochs() -> None:
     bench = Bench(by_interval("at", 10), by_interval("at", 10)).add("1 21 41")
-    assert (bench.names(), max(bench.intake.waiting_batches().values(), default=0)) == ([], 2)
+    assert (bench.names(), max(bench.of_each("ready").values(), default=0)) == ([], 2)
     cuts = bench.add("11 12 31 51", "b").cuts()
     assert [" / ".join(cut.text) for cut in cuts] == ["0:0 / ", " / 0:0 0:1", "0:1 / ", " / 0:2"]
     assert [cut.epoch for cut in cuts] == [0, 1, 2, 3]
@@ -213,13 +213,13 @@ def test_after_the_greatest_event_time_a_stream_goes_on_and_so_does_the_next_eng
 
 def test_what_is_cut_leaves_nothing_in_the_size_of_what_waits() -> None:
     bench = Bench(by_count(1)).add("1 ? " * 50)
-    each = bench.intake.waiting_bytes()["a"] / 100
+    each = bench.of_each("bytes")["a"] / 100
     for left in range(99, 0, -1):
         assert bench.intake.next()
         # A byte for each batch would be 128 MB within hours, and there would be no room any more.
-        assert abs(bench.intake.waiting_bytes()["a"] - each * left) < 1
+        assert abs(bench.of_each("bytes")["a"] - each * left) < 1
     assert bench.intake.next()
-    assert bench.intake.waiting_bytes() == {"a": 0}
+    assert bench.of_each("bytes") == {"a": 0}
 
 
 def test_a_partition_that_is_far_ahead_keeps_nothing_but_its_own_in_memory() -> None:
@@ -235,7 +235,7 @@ def test_a_partition_that_is_far_ahead_keeps_nothing_but_its_own_in_memory() -> 
         ]
         bench.intake.add(Arrived(stream, pa.Table.from_pylist(named, schema)))
         bench.cuts()
-    assert bench.intake.waiting() == {"a": 10}
+    assert bench.of_each("waiting") == {"a": 10}
     assert pa.total_allocated_bytes() - before < 2 * 10**6
 
 
@@ -328,7 +328,7 @@ def test_what_is_filled_in_must_fit_the_stream(row: dict[str, Value], message: s
     for _ in range(2):  # it is still open
         with pytest.raises(CoreError, match=rf"stream shop\.a: guess, .*batch 1.*{message}"):
             bench.intake.next()
-    assert bench.intake.waiting() == {"a": 1}
+    assert bench.of_each("waiting") == {"a": 1}
 
 
 # Several streams.
@@ -339,7 +339,7 @@ def test_a_round_has_the_batch_of_every_stream() -> None:
     assert bench.names() == []
     cuts = bench.add("9 9", "c").cuts()
     assert [cut.text for cut in cuts] == [["0:0 0:1", "0:0", "0:0"]]
-    assert bench.intake.waiting() == {"a": 2, "b": 1, "c": 1}
+    assert bench.of_each("waiting") == {"a": 2, "b": 1, "c": 1}
 
 
 def test_a_stream_that_lingers_is_closed_empty_while_another_goes_on() -> None:
@@ -441,7 +441,7 @@ def test_after_a_timeout_an_engine_that_begins_again_cuts_as_one_that_went_on(
     assert at_once(rule, log, after=cuts) == went_on
     check_whole(log, cuts + went_on)
     rest = bench.wait(99).cuts()
-    assert bench.intake.waiting() == {"a": 0}
+    assert bench.of_each("waiting") == {"a": 0}
     check_whole(log, cuts + went_on + rest)
 
 

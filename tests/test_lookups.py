@@ -20,10 +20,8 @@ from etl_procs import (
     Trial,
     by_count,
     changes,
-    index,
     owned,
     records,
-    stack,
     versions,
 )
 from etl_procs.batch import Batch
@@ -71,9 +69,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owned, "FEW", 0)
     monkeypatch.setattr(owned, "ROWS_PER_KEY", 100)
     monkeypatch.setattr(owned, "ADVANCE_AT", 2)
-    monkeypatch.setattr(stack, "RATIO", 2)
-    monkeypatch.setattr(index, "ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(index, "REBUILT_FROM", 1)
+    monkeypatch.setattr(versions, "RATIO", 2)
+    monkeypatch.setattr(owned, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(owned, "REBUILT_FROM", 1)
 
 
 @pytest.fixture(params=["as it is", "coinciding"])
@@ -175,7 +173,7 @@ def test_what_has_changed_is_asked_of_sql_until_it_is_taken_in(usual: Dimension)
     usual.run([["update", "note", "new", [1, 2]], rows(5_000, 3), all_of(*range(100), 5_000)])
     assert figures(usual).misses == before + 3
     assert figures(usual).behind == 5
-    changed = list(range(10, 10 + index.ADVANCE_AT))
+    changed = list(range(10, 10 + owned.ADVANCE_AT))
     usual.run([["update", "note", "newer", changed]])
     usual.run([all_of(*range(400))])
     assert figures(usual).behind == 0
@@ -251,11 +249,11 @@ def test_texts_are_held_once_where_they_are_few_and_become_many_without_harm(
     usual: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "FEW_TEXTS", 2)
-    monkeypatch.setattr(stack, "RATIO", 1_000)  # what is put on top is merged at once
+    monkeypatch.setattr(versions, "RATIO", 1_000)  # what is put on top is merged at once
     usual.run([rows(0, 3_000)])
     usual.run([all_of(*range(3_000))])
     few = figures(usual).bytes
-    changed = range(index.ADVANCE_AT)
+    changed = range(owned.ADVANCE_AT)
     usual.run([["update", "note", "v", list(changed)]])
     usual.run([all_of(*range(3_000))])
     usual.run([["update", "note", f"n{n}", [n]] for n in changed])
@@ -527,13 +525,13 @@ def test_who_asks_is_excused_for_the_time_that_an_index_takes(
     usual: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual.core._settings = replace(usual.core._settings, statement_ms_max=500)
-    build = index.Index.build
+    build = owned.Owned._build
 
     def slowly(*of: Any) -> Any:
         sleep(0.6)
         return build(*of)
 
-    monkeypatch.setattr(index.Index, "build", slowly)
+    monkeypatch.setattr(owned.Owned, "_build", slowly)
     usual.run([rows(0, 100)])
     usual.run([all_of(*range(100)), *[["update", "note", "n", list(range(100))]] * 50])
     assert figures(usual).builds == 1

@@ -22,7 +22,7 @@ from etl_procs import measured
 from etl_procs.core import core_path
 from etl_procs.measured import Measured, Scribe
 from etl_procs.metrics import BOUNDS, LookupFigures, Metrics
-from etl_procs.parking import REST, Parking
+from etl_procs.reader import REST, Parking
 from etl_procs.store import connected
 from headrace.cli import figures, main
 from headrace.clock import SystemClock
@@ -317,7 +317,7 @@ def test_parked_rows_are_counted_as_seldom_as_it_takes_long(
         clock.advance(next(took))
         return connected(path)
 
-    monkeypatch.setattr("etl_procs.parking.connected", slowly)
+    monkeypatch.setattr("etl_procs.reader.connected", slowly)
 
     def counts() -> list[int]:
         with connected(made.path) as connection:

@@ -33,22 +33,21 @@ from etl_procs import (
     by_punctuation,
     letters,
     loader,
-    messages,
+    partitions,
     reader,
 )
 from etl_procs.batch import offset_of
-from etl_procs.callers import Callers
+from etl_procs.calls import Callers
 from etl_procs.core import core_path, core_paths
-from etl_procs.door import Door
 from etl_procs.errors import DefinitionChanged
 from etl_procs.flow import Committed
 from etl_procs.letter import Sought
-from etl_procs.messages import Agreed, Open, Start, Stop, Take, Topic
 from etl_procs.origin import Origin
-from etl_procs.partitions import Partitions, seen_by_all
+from etl_procs.partitions import Agreed, Open, Partitions, Start, Stop, Take, Topic, seen_by_all
 from etl_procs.reader import Reader, Snapshot
 from etl_procs.routing import routed
 from etl_procs.rules import Rule
+from etl_procs.store import Door
 from headrace import config
 from headrace.cli import main
 from headrace.config import Config
@@ -319,7 +318,7 @@ def test_a_worker_that_was_told_to_stop_ends_when_its_engine_is_gone(tmp_path: P
         connection.send(Open({"bank": {"deposits": Topic("id", (0,))}}))
         connection.recv()
         (part, _) = routed(arrived([(LEFT, 1)] * 3), PARTITIONS)
-        messages.say(connection, Take("bank", "deposits", part.through, part.tuples))
+        partitions.say(connection, Take("bank", "deposits", part.through, part.tuples))
         until(entered.exists, PATIENCE_S, str)
         connection.send(Stop())
         time.sleep(0.2)
@@ -344,11 +343,11 @@ def test_tuples_for_which_there_is_no_memory_garble_no_other_message() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
         try:
             with pytest.raises(OSError, match="File too large"):
-                messages.say(ours, Take("bank", "deposits", part.through, part.tuples))
+                partitions.say(ours, Take("bank", "deposits", part.through, part.tuples))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-        messages.say(ours, Stop())
-        assert messages.hear(theirs) == Stop()
+        partitions.say(ours, Stop())
+        assert partitions.hear(theirs) == Stop()
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,9 @@ def test_repeats_are_counted_and_said_once_of_each_source(
 ) -> None:
     caplog.set_level(logging.INFO)
     bench = Bench(by_count(1)).add(numbered(("a", 1, 4), ("b", 1, 2)))
-    assert bench.intake.repeats() == {"a": 0}
+    assert bench.intake.backlogs["a"].sources.repeats == 0
     bench.add("2@a2 -@a3 3@a3 9@a9", first=6).add("1@a1 2@b2 ?@b1", first=10)
-    assert bench.intake.repeats() == {"a": 2 + 3}
+    assert bench.intake.backlogs["a"].sources.repeats == 2 + 3
     assert bench.names()[-1] == "0:9"
     said = [record.getMessage() for record in caplog.records]
     again = "sends numbers {} again in partition 0: 2 tuples are passed over"
@@ -143,7 +143,7 @@ def test_what_lies_in_a_gap_that_was_closed_is_told_from_a_repeat(
     (warning,) = caplog.records
     assert "source a sends numbers 1 to 1 in partition 0: 1 tuples" in warning.getMessage()
     assert "whether they came cannot be told" in warning.getMessage()
-    assert bench.intake.repeats() == {"a": 2}
+    assert bench.intake.backlogs["a"].sources.repeats == 2
 
 
 def test_a_gap_that_was_closed_is_still_told_from_a_repeat_when_a_lower_one_is() -> None:

@@ -24,8 +24,9 @@ from api import events, subscriptions
 from api.grant import Scope
 from api.guard import Entrance
 from api.keyring import Keyring
-from etl_procs import Batch, Dataflow, Transaction, by_punctuation, staging, watch
+from etl_procs import Batch, Dataflow, Transaction, by_punctuation, reader, staging
 from etl_procs import trial as deposited
+from etl_procs.reader import Watch
 
 DOUBLED = "/v1/streams/open/doubled"
 BATCHES = f"{DOUBLED}/batches"
@@ -331,14 +332,14 @@ def test_nothing_is_told_before_the_disk_has_it(
     made: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made.take([1])
-    watching = watch.Watch([made.path])
+    watching = Watch([made.path])
     durable: list[int] = []
 
     def noted(path: Path) -> None:
         assert watching.batches("open", 1) == [len(durable)], "told before"
         durable.append(made.batch(made.flows[0]))
 
-    monkeypatch.setattr(watch, "make_durable", noted)
+    monkeypatch.setattr(reader, "make_durable", noted)
     for number in (1, 2, 3):
         assert watching.look()
         assert watching.batches("open", 1) == [number]
@@ -374,7 +375,7 @@ def test_what_nobody_foresaw_ends_subscriptions_with_an_error_too(
     with heard(client, BATCHES) as subscriber:
         documents = subscriber.documents()
         assert next(documents) == {"position": "0"}
-        monkeypatch.setattr(watch.Watch, "look", lambda _self: 1 / 0)
+        monkeypatch.setattr(Watch, "look", lambda _self: 1 / 0)
         (last,) = documents
         assert "ZeroDivisionError" in last["error"]["detail"]
 

@@ -14,7 +14,7 @@ from shop import island_over
 from waiting import until
 
 from api.cut import Freshness
-from etl_procs import confirmed
+from etl_procs import staging
 from etl_procs.errors import StagedFull
 from headrace.crash import CrashPoints
 from migrations.errors import Gap
@@ -50,7 +50,7 @@ def until_arrived(library: Library, place: Warehouse) -> None:
 def core(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """The two tables of a core, empty, and that of what is staged."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    schema = (Path(confirmed.__file__).parent / "schema.sql").read_text()
+    schema = (Path(staging.__file__).parent / "schema.sql").read_text()
     connection.executescript(schema)
     yield connection
     connection.close()
@@ -59,49 +59,49 @@ def core(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 def test_the_core_forgets_what_the_last_of_its_warehouses_has_confirmed(
     core: sqlite3.Connection,
 ) -> None:
-    assert confirmed.feed(core, "f", ["a", "b"]) == []
-    confirmed.confirm(core, "f", "a", 7)
-    assert confirmed.forget(core, "f", at=0.0, keep_s=0) == 0
-    confirmed.confirm(core, "f", "b", 5)
-    assert confirmed.forget(core, "f", at=0.0, keep_s=0) == 5
-    assert confirmed.of(core, "f") == {"a": 7, "b": 5}
-    assert confirmed.of(core, "g") == {}
+    assert staging.feed(core, "f", ["a", "b"]) == []
+    staging.confirm(core, "f", "a", 7)
+    assert staging.forget(core, "f", at=0.0, keep_s=0) == 0
+    staging.confirm(core, "f", "b", 5)
+    assert staging.forget(core, "f", at=0.0, keep_s=0) == 5
+    assert staging.confirmed(core, "f") == {"a": 7, "b": 5}
+    assert staging.confirmed(core, "g") == {}
 
 
 def test_a_warehouse_that_goes_back_takes_nothing_back_and_keeps_what_comes(
     core: sqlite3.Connection,
 ) -> None:
-    confirmed.feed(core, "f", ["a", "b"])
+    staging.feed(core, "f", ["a", "b"])
     for name, batch in [("a", 5), ("b", 5), ("a", 2), ("b", 9)]:
-        confirmed.confirm(core, "f", name, batch)
-        confirmed.forget(core, "f", at=0.0, keep_s=0)
-    assert confirmed.forgotten(core, "f") == 5
-    confirmed.confirm(core, "f", "a", 8)
-    assert confirmed.forget(core, "f", at=0.0, keep_s=0) == 8
+        staging.confirm(core, "f", name, batch)
+        staging.forget(core, "f", at=0.0, keep_s=0)
+    assert staging.forgotten(core, "f") == 5
+    staging.confirm(core, "f", "a", 8)
+    assert staging.forget(core, "f", at=0.0, keep_s=0) == 8
 
 
 def test_a_warehouse_that_is_fed_no_more_keeps_nothing_and_a_new_one_keeps_all_there_is(
     core: sqlite3.Connection,
 ) -> None:
-    confirmed.feed(core, "f", ["a", "b"])
-    confirmed.confirm(core, "f", "a", 4)
-    assert confirmed.feed(core, "f", ["a"]) == ["b"]
-    assert confirmed.forget(core, "f", at=0.0, keep_s=0) == 4
-    assert confirmed.feed(core, "f", ["a", "c"]) == []
-    confirmed.confirm(core, "f", "a", 9)
-    assert confirmed.forget(core, "f", at=0.0, keep_s=0) == 4
-    assert confirmed.of(core, "f") == {"a": 9, "c": 0}
+    staging.feed(core, "f", ["a", "b"])
+    staging.confirm(core, "f", "a", 4)
+    assert staging.feed(core, "f", ["a"]) == ["b"]
+    assert staging.forget(core, "f", at=0.0, keep_s=0) == 4
+    assert staging.feed(core, "f", ["a", "c"]) == []
+    staging.confirm(core, "f", "a", 9)
+    assert staging.forget(core, "f", at=0.0, keep_s=0) == 4
+    assert staging.confirmed(core, "f") == {"a": 9, "c": 0}
 
 
 def test_what_is_confirmed_is_kept_for_a_time(core: sqlite3.Connection) -> None:
-    confirmed.feed(core, "f", ["a"])
+    staging.feed(core, "f", ["a"])
     for batch, at in [(3, 100.0), (5, 130.0)]:
-        confirmed.confirm(core, "f", "a", batch)
-        assert confirmed.forget(core, "f", at=at, keep_s=60) == 0
-    assert confirmed.forget(core, "f", at=159.0, keep_s=60) == 0
-    assert confirmed.forget(core, "f", at=160.0, keep_s=60) == 3
-    assert confirmed.forget(core, "f", at=189.0, keep_s=60) == 3
-    assert confirmed.forget(core, "f", at=190.0, keep_s=60) == 5
+        staging.confirm(core, "f", "a", batch)
+        assert staging.forget(core, "f", at=at, keep_s=60) == 0
+    assert staging.forget(core, "f", at=159.0, keep_s=60) == 0
+    assert staging.forget(core, "f", at=160.0, keep_s=60) == 3
+    assert staging.forget(core, "f", at=189.0, keep_s=60) == 3
+    assert staging.forget(core, "f", at=190.0, keep_s=60) == 5
 
 
 # One is away

@@ -206,7 +206,7 @@ def test_a_stream_that_is_ahead_does_not_keep_the_other_from_coming(tmp_path: Pa
         worker.say(ended(left, [(n,)], batch=n, first=2 * n))
         worker.until(lambda n=n: worker.rooms("left") == n)
     worker.say(ended(left, [(3,)], batch=3, first=6))
-    worker.until(lambda: running.core.waiting(left) == 3)
+    worker.until(lambda: running.core._flows["two"].intake.backlogs["left"].ready == 3)
     assert worker.rooms("left") == 2, "it has no room for more"
     for n in range(1, 4):
         worker.say(ended(right, [(n,)], batch=n, first=2 * n))

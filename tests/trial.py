@@ -17,9 +17,9 @@ from flows import HeldClock, arrived, ended, punctuation
 from etl_procs import Batch, Dataflow, Outlet, Stream, Transaction, letters
 from etl_procs.batch import Arrived
 from etl_procs.core import Core
+from etl_procs.dead_letters import DeadLetters
 from etl_procs.flow import Committed
 from etl_procs.letter import DeadLetter
-from etl_procs.letters import Letters
 from etl_procs.origin import Origin
 from etl_procs.reader import Reader
 from headrace import config
@@ -151,7 +151,7 @@ class Trial:
         with self.reader.snapshot() as snapshot:
             return list(snapshot.dead_letters)
 
-    def changing(self) -> AbstractContextManager[Letters]:
+    def changing(self) -> AbstractContextManager[DeadLetters]:
         """Open the dead letters to replay or drop some, as a command does."""
         return letters.changing([self.path], config.Core(), CrashPoints())
 

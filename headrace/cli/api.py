@@ -65,7 +65,7 @@ def run_api(context: Context) -> int:
     from api.resources import Resources
     from api.shims.files import folders
     from etl_procs import loader
-    from etl_procs.callers import Callers
+    from etl_procs.calls import Callers
     from etl_procs.core import core_path
     from etl_procs.publisher import Publisher
     from headrace.cli import figures

@@ -14,10 +14,9 @@ from etl_procs.batch import Arrived
 from etl_procs.core import core_path
 from etl_procs.dataflow import Dataflow
 from etl_procs.flow import Committed
-from etl_procs.messages import Start, Topic
 from etl_procs.model import Stream
 from etl_procs.origin import Origin
-from etl_procs.partitions import Partitions
+from etl_procs.partitions import Partitions, Start, Topic
 from headrace.clock import Clock
 from headrace.config import Config
 from headrace.crash import CrashPoints

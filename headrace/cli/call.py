@@ -20,7 +20,7 @@ def run_call(context: Context) -> int:
     """Make the call and print its rows."""
     # Here, because every other command would pay for importing Arrow.
     from etl_procs import loader
-    from etl_procs.callers import Callers
+    from etl_procs.calls import Callers
     from migrations.asking import Asker
 
     config, arguments = context.config, context.arguments

@@ -14,8 +14,8 @@ from headrace.local import lock
 from headrace.local.home import Home
 
 if TYPE_CHECKING:
+    from etl_procs.dead_letters import DeadLetters
     from etl_procs.letter import DeadLetter
-    from etl_procs.letters import Letters
 
 SHOWN_BYTES = 60
 LINES = 20
@@ -52,7 +52,7 @@ def _list(context: Context) -> Exit:
     return Exit.OK
 
 
-def _none(letters: "Letters") -> str:
+def _none(letters: "DeadLetters") -> str:
     """Say that no letter is meant, and of which dataflows there are any."""
     known = sorted({tally.dataflow for tally in letters.tallies()})
     if not known:
@@ -121,7 +121,7 @@ def _drop(context: Context) -> Exit:
     return Exit.OK
 
 
-def _wanted(context: Context, letters: "Letters") -> list[int]:
+def _wanted(context: Context, letters: "DeadLetters") -> list[int]:
     """Give the letters that are named, or all that are meant."""
     arguments = context.arguments
     if bool(arguments.ids) == arguments.all or (
@@ -134,14 +134,14 @@ def _wanted(context: Context, letters: "Letters") -> list[int]:
     return _meant(context, letters) if arguments.all else list(dict.fromkeys(arguments.ids))
 
 
-def _meant(context: Context, letters: "Letters") -> list[int]:
+def _meant(context: Context, letters: "DeadLetters") -> list[int]:
     from etl_procs.letter import Sought
 
     arguments = context.arguments
     return letters.chosen(Sought(dataflow=arguments.dataflow, reason=arguments.reason))
 
 
-def _reading(context: Context) -> AbstractContextManager["Letters"]:
+def _reading(context: Context) -> AbstractContextManager["DeadLetters"]:
     # Here, because every other command would pay for importing Arrow.
     from etl_procs import letters
     from etl_procs.core import core_paths
@@ -149,7 +149,7 @@ def _reading(context: Context) -> AbstractContextManager["Letters"]:
     return letters.reading(core_paths(context.config.home))
 
 
-def _changing(context: Context) -> AbstractContextManager["Letters"]:
+def _changing(context: Context) -> AbstractContextManager["DeadLetters"]:
     from etl_procs import letters
     from etl_procs.core import core_paths
 

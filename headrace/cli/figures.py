@@ -8,11 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from etl_procs import measured, view
+from etl_procs import measured
 from etl_procs.core import core_paths
-from etl_procs.measured import Measured
+from etl_procs.measured import FlowView, Measured
 from etl_procs.reader import Reader
-from etl_procs.view import FlowView
 from headrace.cli.table import laid_out
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
@@ -121,7 +120,7 @@ def look(home: Home, now: datetime) -> list[CoreView]:
         for name, batch in batches.items():
             figures = found.figures if lives and found is not None else None
             place = name if divided[name] == 1 else f"{name}[{partition}]"
-            flows[place] = view.of(name, batch, letters.get(name, (0, 0))[0], figures)
+            flows[place] = measured.view(name, batch, letters.get(name, (0, 0))[0], figures)
         views.append(CoreView(lives, flows, found))
     return views
 
