@@ -1,6 +1,5 @@
 """What is seen in the warehouse: the counts that the benchmark wants reported, at one moment."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import LiteralString, NamedTuple
 
@@ -28,9 +27,23 @@ JOINED: dict[str, LiteralString] = {
         JOIN dimcustomer USING (sk_customerid) JOIN dimsecurity USING (sk_securityid)
         JOIN dimdate ON sk_dateid = sk_dateid_dateplaced""",
 }
-INACTIVE: dict[tuple[str, str], LiteralString] = {
-    ("DimCustomer", "Inactive customers"): "dimcustomer WHERE iscurrent AND status = 'Inactive'",
-    ("FactWatches", "Inactive watches"): "factwatches WHERE sk_dateid_dateremoved IS NOT NULL",
+Counts = dict[tuple[str, str], sql.Composable]
+"""By what is reported: of which table, and by which words; what is counted follows FROM."""
+
+ROWS: Counts = {(name, "Row count"): sql.Identifier(name.lower()) for name in TABLES}
+FOUND: Counts = {
+    (name, "Row count joined"): sql.SQL("{} AS facts {}").format(
+        sql.Identifier(name.lower()), sql.SQL(joins)
+    )
+    for name, joins in JOINED.items()
+}
+INACTIVE: Counts = {
+    ("DimCustomer", "Inactive customers"): sql.SQL(
+        "dimcustomer WHERE iscurrent AND status = 'Inactive'"
+    ),
+    ("FactWatches", "Inactive watches"): sql.SQL(
+        "factwatches WHERE sk_dateid_dateremoved IS NOT NULL"
+    ),
 }
 
 
@@ -50,40 +63,24 @@ def now() -> str:
 
 def rows(warehouse: Connection) -> list[Seen]:
     """Count the rows of all tables."""
-    return list(_counted(warehouse, {(name, "Row count"): _of(name) for name in TABLES}))
+    return _counted(warehouse, ROWS)
 
 
 def visible(warehouse: Connection) -> list[Seen]:
     """Count the rows of all tables, and those of facts that find their dimensions."""
-    return list(
-        _counted(warehouse, {(name, "Row count"): _of(name) for name in TABLES} | _joined())
-    )
+    return _counted(warehouse, ROWS | FOUND)
 
 
 def valid(warehouse: Connection) -> list[Seen]:
     """Count all that is reported when a phase is complete."""
-    inactive = {what: sql.SQL(query) for what, query in INACTIVE.items()}
-    counts = {(name, "Row count"): _of(name) for name in TABLES}
-    return list(_counted(warehouse, counts | _joined() | inactive))
+    return _counted(warehouse, ROWS | FOUND | INACTIVE)
 
 
-def _of(name: str) -> sql.Composable:
-    return sql.Identifier(name.lower())
-
-
-def _joined() -> dict[tuple[str, str], sql.Composable]:
-    return {
-        (name, "Row count joined"): sql.SQL("{} AS facts {}").format(_of(name), sql.SQL(joins))
-        for name, joins in JOINED.items()
-    }
-
-
-def _counted(
-    warehouse: Connection, counts: dict[tuple[str, str], sql.Composable]
-) -> Iterator[Seen]:
-    at = now()
+def _counted(warehouse: Connection, counts: Counts) -> list[Seen]:
+    at, found = now(), []
     with snapshot(warehouse), warehouse.cursor() as cursor:
-        for (source, text), rows_ in counts.items():
-            found = cursor.execute(sql.SQL("SELECT count(*) FROM {}").format(rows_)).fetchone()
-            assert found is not None
-            yield Seen(at, source, text, int(str(found[0])))
+        for (source, text), of in counts.items():
+            cursor.execute(sql.SQL("SELECT count(*) FROM {}").format(of))
+            ((number,),) = cursor.fetchall()
+            found.append(Seen(at, source, text, int(str(number))))
+    return found

@@ -71,6 +71,8 @@ def refer(
 
 
 def _emit(tx: Transaction, name: str, rows: pa.Table, **types: pa.DataType) -> None:
+    if not len(rows):
+        return
     for column, type_ in types.items():
         at = rows.column_names.index(column)
         rows = rows.set_column(at, column, pc.cast(rows[column], type_))
