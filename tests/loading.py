@@ -50,7 +50,10 @@ LATER = 4
 PATIENCE_S = 600.0
 AGAIN_S = 1.0
 OFTEN_S = 0.1
-"""So often the reader looks: all the time, it would take the processor from what it looks at."""
+LEISURE = 4
+"""So often the reader looks, and for a fifth of the time: all the time, it would take the processor
+from what it looks at.
+"""
 LIMIT_S = 500.0
 """How long a start may take: a busy machine takes its time for 22 streams."""
 
@@ -131,8 +134,11 @@ class Reader:
         while not self._over.is_set():
             try:
                 with parts.warehouse() as warehouse:
-                    while not self._over.wait(OFTEN_S):
+                    pause = OFTEN_S
+                    while not self._over.wait(pause):
+                        began = time.monotonic()
                         self.read(warehouse)
+                        pause = max(OFTEN_S, LEISURE * (time.monotonic() - began))
             except (psycopg.Error, HeadraceError):  # it was killed, or has no tables yet
                 self._over.wait(AGAIN_S)
 
