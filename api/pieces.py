@@ -22,8 +22,8 @@ class Piece:
     sources: tuple[Source, ...]
     columns: Mapping[str, Kind]
     """By the names that they have in the piece."""
-    asked: Mapping[str, Template]
-    """In each dialect, with a mark for each source."""
+    asked: Template
+    """In the engine's dialect, with a mark for each source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,12 @@ def groups(divided: Split, engines: Sequence[object]) -> list[tuple[int, ...]]:
     return [group for group in dict.fromkeys(group_of.values()) if len(group) > 1]
 
 
-def cut(divided: Split, staged: Container[int], together: Sequence[tuple[int, ...]] = ()) -> Pieces:
+def cut(
+    divided: Split,
+    dialects: Sequence[str],
+    staged: Container[int],
+    together: Sequence[tuple[int, ...]] = (),
+) -> Pieces:
     """Ask for groups of tables as joined, and for each other table by itself: where rows of it are
     staged, also for its key.
     """
@@ -63,27 +68,27 @@ def cut(divided: Split, staged: Container[int], together: Sequence[tuple[int, ..
     firsts = [n for n in range(len(divided.sources)) if of.get(n, (n,))[0] == n]
     found = tables_of(divided.part)
     made = tuple(
-        _joined(divided, of[n])
+        _joined(divided, of[n], dialects[n])
         if n in of
-        else _alone(divided.sources[n], found[n], with_key=n in staged)
+        else _alone(divided.sources[n], found[n], dialects[n], with_key=n in staged)
         for n in firsts
     )
     if not together:
         return Pieces(made, divided.parts["duckdb"])
-    return Pieces(made, written(_over(divided, of, firsts))["duckdb"])
+    return Pieces(made, written(_over(divided, of, firsts), "duckdb"))
 
 
-def _alone(source: Source, table: exp.Table, *, with_key: bool) -> Piece:
+def _alone(source: Source, table: exp.Table, dialect: str, *, with_key: bool) -> Piece:
     kinds = of_columns(source.shown.outlet)
     names = dict.fromkeys([*source.needed, *(source.shown.outlet.key if with_key else ())])
     query = exp.select(*(exp.column(n, table=source.name, quoted=True) for n in names))
     query.set("from_", exp.From(this=table.copy()))
     if source.filter is not None:
         query.set("where", exp.Where(this=source.filter.copy()))
-    return Piece((source,), {name: kinds[name] for name in names}, written(query))
+    return Piece((source,), {name: kinds[name] for name in names}, written(query, dialect))
 
 
-def _joined(divided: Split, group: tuple[int, ...]) -> Piece:
+def _joined(divided: Split, group: tuple[int, ...], dialect: str) -> Piece:
     """Join a group of tables as the query does, and keep what it or its other joins read."""
     found = tables_of(divided.part)
     sources = tuple(divided.sources[number] for number in group)
@@ -102,7 +107,7 @@ def _joined(divided: Split, group: tuple[int, ...]) -> Piece:
         query.set("joins", [join.copy() for join in divided.part.args["joins"][: len(group) - 1]])
         held = [source.filter for source in sources if source.filter is not None]
     query.set("where", _where(held))
-    return Piece(sources, columns, written(query))
+    return Piece(sources, columns, written(query, dialect))
 
 
 def _over(divided: Split, of: Mapping[int, tuple[int, ...]], firsts: Sequence[int]) -> exp.Select:

@@ -234,13 +234,12 @@ class Question:
         assert isinstance(self.split, Split)
         sources = self.split.sources
         held = {n for n, source in enumerate(sources) if self._part(source).staged}
-        homes = [
-            None if n in held else self.homes[source.shown.outlet]
-            for n, source in enumerate(sources)
-        ]
-        ways = [pieces.cut(self.split, held)]
-        if groups := pieces.groups(self.split, homes):
-            ways.append(pieces.cut(self.split, held, groups))
+        homes = [self.homes[source.shown.outlet] for source in sources]
+        dialects = [home.dialect for home in homes]
+        ways = [pieces.cut(self.split, dialects, held)]
+        free = [None if n in held else home for n, home in enumerate(homes)]
+        if groups := pieces.groups(self.split, free):
+            ways.append(pieces.cut(self.split, dialects, held, groups))
         return min(((self._cost_of(way), way) for way in ways), key=lambda of: of[0])
 
     def _cost_of(self, made: Pieces) -> float:
@@ -263,7 +262,7 @@ class Question:
             outlet, is_only = source.shown.outlet, len(piece.sources) == 1
             names = tuple(piece.columns) if is_only else source.needed
             texts.append(home.there(Shown(outlet, names, source.shown.where), self._part(source)))
-        return piece.asked[home.dialect].filled(texts)
+        return piece.asked.filled(texts)
 
     def _gathered(self, finisher: Finisher) -> Iterator[pa.RecordBatch]:
         assert isinstance(self.split, Split)

@@ -64,16 +64,14 @@ def split(resolved: Resolved, *, orders_text: bool) -> Split:
     return _Splitting(joined(resolved, orders_text=orders_text)).done()
 
 
-def written(query: exp.Select) -> Mapping[str, Template]:
-    """Write a SELECT of tables in each dialect, with a mark for each of them."""
+def written(query: exp.Select, dialect: str) -> Template:
+    """Write a SELECT of tables in a dialect, with a mark for each of them."""
     query = query.copy()
     tables = tables_of(query)
     for number, table in enumerate(tables):
         table.replace(marked(table, number))
-    return {
-        "postgres": Template(render(query), len(tables)),
-        "duckdb": Template(query.sql("duckdb", identify=True), len(tables)),
-    }
+    text = render(query) if dialect == "postgres" else query.sql(dialect, identify=True)
+    return Template(text, len(tables))
 
 
 def tables_of(query: exp.Select) -> list[exp.Table]:
@@ -116,7 +114,7 @@ class _Splitting:
         return Split(
             self.joined.sources(),
             part,
-            written(part),
+            {dialect: written(part, dialect) for dialect in ("postgres", "duckdb")},
             tuple(self.cells),
             merged,
             outs,
