@@ -53,17 +53,11 @@ def run(setup: Setup) -> Result:
         }
         plans = {name: tables.ask(sql).plan.value for name, sql in QUERIES.items()}
         _check(asks)
-        seconds = _in_turns(asks, setup.rounds)
-    to_merged = [
-        statistics.geometric_mean(
-            seconds[OURS, name][turn] / seconds[POSTGRES, name][turn] for name in QUERIES
-        )
-        for turn in range(setup.rounds)
-    ]
+        seconds = _in_turns(asks, setup)
     return Result(
         figures=_figures(seconds, OURS),
         peers={who: _figures(seconds, who) for who in (POSTGRES, DUCKDB)},
-        ratios={"analytics_to_merged_geomean": to_merged},
+        ratios={"analytics_to_merged_geomean": _to_merged(seconds)},
         settings={
             "scale": scale,
             "rows": rows,
@@ -187,15 +181,26 @@ def _values(table: pa.Table) -> list[list[str]]:
     return [[str(value) for value in column.to_pylist()] for column in table.columns]
 
 
-def _in_turns(asks: Mapping[str, Asks], rounds: int) -> Mapping[tuple[str, str], list[float]]:
+def _in_turns(asks: Mapping[str, Asks], setup: Setup) -> Mapping[tuple[str, str], list[float]]:
     seconds: dict[tuple[str, str], list[float]] = {
         (who, name): [] for who in asks for name in QUERIES
     }
-    for turn in range(rounds):
+    for turn in setup.turns():
         for name, sql in QUERIES.items():
             for who in asks if turn % 2 == 0 else reversed(list(asks)):
                 seconds[who, name].append(asks[who](sql)[0])
     return seconds
+
+
+def _to_merged(seconds: Mapping[tuple[str, str], list[float]]) -> list[float]:
+    """Tell of each round how many times as long as PostgreSQL we took, as a geometric mean."""
+    turns = range(min(map(len, seconds.values())))
+    return [
+        statistics.geometric_mean(
+            seconds[OURS, name][turn] / seconds[POSTGRES, name][turn] for name in QUERIES
+        )
+        for turn in turns
+    ]
 
 
 def _figures(seconds: Mapping[tuple[str, str], list[float]], who: str) -> Figures:

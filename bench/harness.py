@@ -40,6 +40,13 @@ class Setup:
         """Choose how much of something there is."""
         return max(1, round((quick if self.quick else full) * self.scale))
 
+    def turns(self) -> Iterator[int]:
+        """Number the rounds, of which there is at least one."""
+        for number in range(self.rounds):
+            if number and time.perf_counter() > self.until:
+                return  # a machine that is busy with something else
+            yield number
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -88,9 +95,7 @@ def in_turns(trials: Mapping[str, Trial], setup: Setup) -> Times:
     Every second round goes backwards, so that nobody always runs after the same one.
     """
     seconds: dict[str, list[float]] = {name: [] for name in trials}
-    for number in range(setup.rounds):
-        if number and time.perf_counter() > setup.until:
-            break  # a machine that is busy with something else
+    for number in setup.turns():
         for name in trials if number % 2 == 0 else reversed(list(trials)):
             with folder(setup.folder, name) as place:
                 gc.collect()

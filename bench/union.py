@@ -69,12 +69,12 @@ def run(setup: Setup) -> Result:
                 table.stage_only(percent)
                 for shape in shapes:
                     point = Point(shape, percent, size)
-                    seconds[point], chosen[point] = by_plans(table, SHAPES[shape], setup.rounds)
+                    seconds[point], chosen[point] = by_plans(table, SHAPES[shape], setup)
                 if percent == PUSHED_AT:
-                    pushed = fetched_to_pushed(table, setup.rounds)
+                    pushed = fetched_to_pushed(table, setup)
                     ratios |= {FETCH: pushed, f"{FETCH}_of_{size}": pushed}
                     figures |= planning(table)
-            plain, ours = beside_postgres(table, postgres.url(conninfo), setup.rounds)
+            plain, ours = beside_postgres(table, postgres.url(conninfo), setup)
             at_main = [o / p for o, p in zip(ours, plain[SCAN], strict=True)]
             ratios |= {MAIN: at_main, f"{MAIN}_of_{size}": at_main}
             peers["postgres"] |= {
@@ -106,23 +106,23 @@ def run(setup: Setup) -> Result:
     )
 
 
-def by_plans(table: Union, sql: str, rounds: int) -> tuple[dict[Plan, float], Plan]:
+def by_plans(table: Union, sql: str, setup: Setup) -> tuple[dict[Plan, float], Plan]:
     """Ask by each plan that can be, in turns, and see that all give the same rows."""
     found = [table.ask(sql, plan) for plan in (Plan.SHIP, Plan.SPLIT)]
     plans = list(dict.fromkeys(took.plan for took in found))
     first, *others = (took.table.num_rows for took in found)
     assert all(other == first for other in others), f"{sql}: the plans give other rows"
     times: dict[Plan, list[float]] = {plan: [] for plan in plans}
-    for turn in range(rounds):
+    for turn in setup.turns():
         for plan in plans if turn % 2 == 0 else reversed(plans):
             times[plan].append(table.ask(sql, plan).seconds)
     return {plan: statistics.median(of) for plan, of in times.items()}, table.ask(sql).plan
 
 
-def fetched_to_pushed(table: Union, rounds: int) -> list[float]:
+def fetched_to_pushed(table: Union, setup: Setup) -> list[float]:
     """Compare an aggregate of parts with fetching all rows and aggregating them here."""
     ratios = []
-    for _ in range(rounds):
+    for _ in setup.turns():
         with timed() as seconds:
             rows = table.ask(SHAPES[SCAN]).table
             total = pc.sum(pc.cast(rows["price"], pa.decimal128(38, 2)))
@@ -148,7 +148,7 @@ def planning(table: Union) -> Figures:
 
 
 def beside_postgres(
-    table: Union, url: str, rounds: int
+    table: Union, url: str, setup: Setup
 ) -> tuple[dict[str, list[float]], list[float]]:
     """Ask PostgreSQL alone for all rows, and for the aggregate; in turns with ours, for all rows.
 
@@ -158,7 +158,7 @@ def beside_postgres(
     ours = []
     with dbapi.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute(f"SET search_path TO {union_table.union.name}_main")
-        for _ in range(rounds):
+        for _ in setup.turns():
             counts = []
             for name, sql in ((SCAN, SHAPES[SCAN]), ("pushed_down", PUSHED_DOWN)):
                 with timed() as seconds:
