@@ -27,7 +27,7 @@ from api.guard import Admitted
 from api.island import Setting
 from api.keyring import Keyring
 from api.registered import Definition, Query, Registered, Result, conflict, position, unknown
-from api.standing import Standing
+from api.standing import Standing, bug_of
 from api.values import dump
 from etl_procs.calls import Callers
 from headrace.config import Api
@@ -248,10 +248,13 @@ class Continuous:
         """Look at the cores; where one cannot be looked at, go on with what is known."""
         try:
             await self._answering.look()
-        except HeadraceError as error:
-            if error.what != self._unseen:
-                log.warning("the cores cannot be looked at: %s", error.what)
-            self._unseen = error.what
+        except Exception as error:
+            found = error if isinstance(error, HeadraceError) else bug_of(error)
+            if found.what != self._unseen:
+                log.warning(
+                    "the cores cannot be looked at: %s", found.what, exc_info=found is not error
+                )
+            self._unseen = found.what
         else:
             self._unseen = ""
 

@@ -10,15 +10,12 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from multiprocessing import get_context
-from multiprocessing.context import ForkServerContext
-from multiprocessing.forkserver import ensure_running
 from typing import Any, NamedTuple
 
 import anyio
 from anyio import to_thread
 
-from api import worker
+from api import fork, worker
 from api.errors import CANCELLED, SLOW, Busy, LimitExceeded, QueryCancelled, WorkerEnded
 from api.island import Setting
 from api.messages import TOO_LARGE, Ask, Begun, Cancel, Done, Explain, Explained, Start
@@ -29,9 +26,6 @@ CANCEL_S = 2.0
 """How long a worker that is told to end a query may take before it is killed."""
 
 CLOCK = SystemClock()
-
-FORKED: ForkServerContext = get_context("forkserver")
-FORKED.set_forkserver_preload([worker.__name__])
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +43,7 @@ class Workers:
         self._inside = 0
         self._idle: deque[Worker] = deque()
         self._threads = anyio.CapacityLimiter(size)
-        ensure_running()  # and importing, by the time of the first query
+        fork.begin()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator["Worker"]:
@@ -94,9 +88,9 @@ class Worker:
     def __init__(self, start: Start, threads: anyio.CapacityLimiter) -> None:
         self._threads = threads
         self._memory_mb_max = start.memory_mb_max
-        self._connection, theirs = FORKED.Pipe()
+        self._connection, theirs = fork.FORKED.Pipe()
         with theirs:
-            self._process = FORKED.Process(target=worker.main, args=(theirs,), daemon=True)
+            self._process = fork.FORKED.Process(target=worker.main, args=(theirs,), daemon=True)
             self._process.start()
         self._connection.send(start)
         self._ending: TimerHandle | None = None

@@ -21,6 +21,7 @@ from api import registered
 from api.grant import Restriction, Scope
 from api.keyring import Keyring
 from etl_procs.core import Core, core_path
+from etl_procs.reader import Watch
 from headrace import config
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints
@@ -210,6 +211,23 @@ def test_one_that_fails_says_so_goes_on_when_it_can_and_stops_no_other(
     accounts.pay(("ann", "bob", 10))
     assert wait_for(client, "odds", state="running")["error"] is None
     assert result(client, "odds")["rows"] == [[-100]]
+
+
+def test_a_look_at_the_cores_that_fails_in_a_way_that_nobody_foresaw_is_not_the_last(
+    accounts: Accounts, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, "ann", ANN)
+    failed = threading.Event()
+
+    def unforeseen(_self: Watch) -> bool:
+        failed.set()
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Watch, "look", unforeseen)
+        accounts.pay(("ann", "bob", 10))
+        assert failed.wait(SOON_S)
+    wait_for(client, "ann", as_of={"alerting": 2}, state="running")
 
 
 @pytest.mark.parametrize(

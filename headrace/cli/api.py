@@ -35,6 +35,9 @@ def run_api(context: Context) -> int:
     key = key_of(config)
     home = Home(config.home)
     home.create()
+    from api import fork
+
+    fork.begin()  # it has imported by the time that this process has
     # Here, because every other command would pay for importing FastAPI and sqlglot.
     import uvicorn
 
