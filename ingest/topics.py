@@ -161,11 +161,11 @@ def _check_route(stream: Stream, topic: Topic) -> None:
         )
 
 
-def refuse_fewer(topic: Topic, declared: int) -> None:
+def refuse_fewer(topic: Topic, declared: int, kind: type[HeadraceError] = HeadraceError) -> None:
     """Refuse to route tuples among more partitions than a topic has."""
     there = len(topic.partitions)
     if there < declared:
-        raise Refused(
+        raise kind(
             f"topic {topic.name} has {there} partitions, and {declared} are declared: tuples would "
             "be routed where nothing is",
             hint=f"Add some (kafka-topics.sh --alter --topic {topic.name} --partitions {declared})"
@@ -175,7 +175,7 @@ def refuse_fewer(topic: Topic, declared: int) -> None:
 
 def _compare(client: KafkaAdminClient, stream: Stream, topic: Topic) -> None:
     declared, there = stream.wire.partitions, len(topic.partitions)
-    refuse_fewer(topic, declared or 0)
+    refuse_fewer(topic, declared or 0, Refused)
     if declared is not None and there > declared:
         log.warning(
             "topic %s has %d partitions, and %d are declared: those behind get no tuples from the "
