@@ -23,7 +23,7 @@ from bench import killing, postgres, union_table
 from bench.harness import Figures, Result, Setup, folder, timed
 from bench.part import running
 from bench.union_table import staged
-from bench.usage import children, peak_mb
+from bench.usage import below, peak_mb
 from etl_procs.core import core_path
 from headrace import config
 from headrace.cli import parts
@@ -243,7 +243,7 @@ def _streamed(pid: int, port: int, many: int) -> Figures:
             assert rows == count, (rows, count)
             figures[f"streamed{read.__name__}_{name}_rows_per_s"] = count / seconds()
         figures[f"memory_{name}_mb"] = peak_mb(pid)
-        figures[f"memory_worker_{name}_mb"] = max(map(peak_mb, children(pid)))
+        figures[f"memory_worker_{name}_mb"] = max(map(peak_mb, below(pid)))
     return figures
 
 

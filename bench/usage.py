@@ -110,9 +110,9 @@ def peak_mb(pid: int) -> float:
     return _mb(pid, "status", "VmHWM")
 
 
-def children(pid: int) -> list[int]:
-    """Name the processes that a process has started."""
-    return _children()[pid]
+def below(pid: int) -> list[int]:
+    """Name the processes that a process has started, and those that these have started."""
+    return [number for number, *_ in _tree(pid, _children()) if number != pid]
 
 
 def _mb(pid: int, file: str, name: str) -> float:
