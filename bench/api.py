@@ -257,5 +257,6 @@ def _lines(http: Http, count: int) -> int:
     while piece := response.read(PIECE_BYTES):
         lines += piece.count(b"\n")
         last = (last + piece)[-PIECE_BYTES:]
-    assert json.loads(last.splitlines()[-1]) == {"end": {"rows": count}}
+    end = last.splitlines()[-1]
+    assert json.loads(end) == {"end": {"rows": count}}, end
     return lines - len(("head", "end"))
