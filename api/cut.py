@@ -146,7 +146,7 @@ def opened(
                 holder: holder.snapshot([flow for flow in of if flow.is_moved])
                 for holder, of in fed.items()
             }
-            if not _overtaken(snapshots, list(seen.values())):
+            if not _overtaken(snapshots, list(seen.values()), are_kept=are_kept):
                 break
             for holder in seen:
                 holder.end()
@@ -193,11 +193,12 @@ def opened(
         yield Cut(as_of, parts, freshness)
 
 
-def _overtaken(snapshots: Sequence[Snapshot], seen: Sequence[Seen]) -> bool:
+def _overtaken(snapshots: Sequence[Snapshot], seen: Sequence[Seen], *, are_kept: bool) -> bool:
     """Tell whether batches that came after the cores' snapshots have arrived somewhere, while there
-    are places where they have not: the rest of them could not be told.
+    are places where they have not: the rest of them could not be told. What is kept of a stream
+    arrives nowhere.
     """
-    if not snapshots or (len(snapshots) == 1 and len(seen) == 1):
+    if not snapshots or (len(snapshots) == 1 and len(seen) == 1 and not are_kept):
         return False
     return any(
         row.batch > snapshots[partition].batch(name)

@@ -1,7 +1,7 @@
 """Published streams as tables: their kept batches, at the same cut as all other tables."""
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,9 @@ from api.errors import NoLonger, QueryRefused, Unpublished
 from api.grant import Restriction
 from api.island import Setting
 from api.plans import Plan
-from etl_procs import Dataflow, by_punctuation
+from etl_procs import Dataflow, by_punctuation, reader
 from etl_procs.publisher import Publisher
+from etl_procs.reader import Snapshot
 from headrace import config
 from headrace.crash import CrashPoints
 from migrations import layout, warehouse
@@ -92,6 +93,29 @@ def test_a_stream_and_a_table_are_joined_at_one_cut(
             for plan in (Plan.SHIP, Plan.GATHER):
                 assert island.query(sql, plan=plan).rows == ((number, number),)
                 assert island.plan is plan
+
+
+def test_a_batch_that_arrives_between_the_snapshots_is_in_the_stream_and_in_the_table(
+    sea: Warehoused, island: Answering, warehouse_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(sea)
+    taken: list[bool] = []
+    opened = reader.cut
+
+    @contextmanager
+    def overtaken(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
+        with opened(paths) as snapshots:
+            if not taken:
+                sea.run(ships, [(1, "oslo")])
+                with warehouse.connect(warehouse_url, application="test") as connection:
+                    sea.push(connection)
+            taken.append(True)
+            yield snapshots
+
+    monkeypatch.setattr(reader, "cut", overtaken)
+    sql = "SELECT count(*), count(s.id) FROM calls c LEFT JOIN sea.ships s ON s.id = c.id"
+    found = island.query(sql)
+    assert (found.rows, found.as_of) == (((1, 1),), {"sea": 1})
 
 
 def test_a_stream_of_a_dataflow_that_feeds_no_warehouse_is_a_table_too(
