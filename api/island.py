@@ -127,8 +127,10 @@ class Island:
         with self._opened(asked) as question:
             told = question.explained(question.decision(asked.plan))
         if asked.tables is not None:  # neither what restricts the caller, nor what others' rows do
+            told["because"] = "what plans cost, and why, is told to keys for all tables"
             for candidate in told["candidates"]:
                 candidate["sql"] = {}
+                candidate["cost_ms"] = candidate["cost_ms"] and 0.0  # rows of others are in it
             for table in told["tables"]:
                 table["staged_rows"] = table["staged_bytes"] = 0
         return told

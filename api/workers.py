@@ -134,6 +134,8 @@ class Worker:
 
     def cancel(self, id: str) -> None:
         """Have the query at hand end: soon by itself, or else with the process."""
+        if self.is_free:  # it is over, and only its last bytes are on their way
+            return
         self._is_cancelled = True
         with suppress(OSError):
             self._connection.send(Cancel(id))

@@ -9,20 +9,26 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import anyio
 import pytest
 import shop
 from serving import KEY, Client, Reply, assert_problem, front, serving
 from shop import island_over
 from waiting import until
 
+from api import workers
 from api.catalogue import Catalogue
-from api.cut import Freshness
+from api.cut import Freshness, Moment
+from api.errors import LimitExceeded
+from api.formats import Format
 from api.grant import Scope
 from api.guard import BODY_BYTES_MAX, Entrance
-from api.island import Island, Setting
+from api.island import Asked, Island, Setting
 from api.keyring import Keyring
+from api.messages import Ask
 from api.queries import Queries
 from api.values import to_json
+from api.workers import Workers
 from etl_procs import Dataflow
 from etl_procs.reader import Reader
 from headrace import config
@@ -303,6 +309,28 @@ def test_a_query_that_waits_for_its_turn_can_be_ended_and_its_id_is_taken(
         assert "first" not in replies
         assert client.send("DELETE", "/v1/queries/first").status == 202
         threads["first"].join()
+
+
+def test_who_ends_a_query_that_is_over_ends_no_other(
+    warehouse_url: str, store: shop.Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "CANCEL_S", 0.1)
+
+    async def asked() -> None:
+        setting = island_over(warehouse_url, store.reader).setting
+        made = Workers(setting, size=1, waiting_max=0, memory_mb_max=2_000)
+        async with made.turn() as worker:
+            await worker.ask(Ask("first", Asked("SELECT 1"), Format.LINES, 0))
+            while isinstance(await worker.hear(), bytes):
+                pass
+            worker.cancel("first")
+        async with made.turn() as worker:
+            with pytest.raises(LimitExceeded):
+                endless = Asked(ENDLESS, moment=Moment(Freshness.MAIN), timeout_ms=500)
+                await worker.ask(Ask("second", endless, Format.LINES, 0))
+        made.close()
+
+    anyio.run(asked)
 
 
 def test_nobody_can_end_the_query_of_another(

@@ -92,6 +92,8 @@ def test_explain_tells_a_restricted_caller_neither_of_that_nor_of_others_rows(
     told = half.explain(Asked("SELECT id FROM sales", moment=moment, tables=half.tables))
     assert not any(candidate["sql"] for candidate in told["candidates"])
     assert [table["staged_rows"] for table in told["tables"]] == [0]
+    assert {candidate["cost_ms"] for candidate in told["candidates"]} == {0.0}
+    assert " ms " not in told["because"]
     told = half.explain(Asked("SELECT id FROM sales", moment=moment))
     assert all(candidate["sql"] for candidate in told["candidates"])
 
