@@ -192,17 +192,20 @@ class TableColumnOut(BaseModel):
 
 
 class OutletOut(BaseModel):
-    """A table that can be asked for: what a dataflow's outlet of this name brings to warehouses."""
+    """A table that can be asked for: what a dataflow's outlet brings to warehouses, or files."""
 
     name: str = Field(
-        description="As DATAFLOW.OUTLET; in SQL the dataflow can be left out where it is plain."
+        description="As DATAFLOW.OUTLET, or as files.NAME of the configuration and the folder; in "
+        "SQL what stands before the dot can be left out where it is plain."
     )
     columns: list[TableColumnOut]
     key: list[str] = Field(
         description="The columns by which rows are replaced and deleted; none: they are appended."
     )
     indexes: list[list[str]] = Field(description="The columns of each index in the warehouse.")
-    warehouses: list[str] = Field(description="Those that take it; the first answers queries.")
+    warehouses: list[str] = Field(
+        description="Those that take it; the first answers queries. Of files: none."
+    )
 
 
 class TablesOut(BaseModel):
@@ -237,7 +240,8 @@ def router(resources: Resources) -> APIRouter:
     made = APIRouter(prefix="/v1")
     line = Line("requests for what is declared")
     flows = resources.dataflows
-    outlets = {o.full_name: o for flow in flows.values() for o in flow.outlets.values()}
+    given = (outlet for flow in flows.values() for outlet in flow.outlets.values())
+    outlets = {outlet.full_name: outlet for outlet in (*given, *resources.files)}
 
     @made.get(
         "/flows",
@@ -354,5 +358,9 @@ def _outlet(outlet: Outlet, resources: Resources, seen: Restriction) -> OutletOu
         ],
         key=list(outlet.key) if set(outlet.key) <= set(names) else [],
         indexes=[list(index) for index in outlet.indexes if set(index) <= set(names)],
-        warehouses=[place.name for place in resources.warehouses if place.takes(outlet)],
+        warehouses=[
+            place.name
+            for place in resources.warehouses
+            if place.takes(outlet) and outlet not in resources.files
+        ],
     )

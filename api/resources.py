@@ -6,6 +6,7 @@ from pathlib import Path
 
 from etl_procs.dataflow import Dataflow
 from etl_procs.measured import Measured
+from etl_procs.model import Outlet
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
 from migrations.warehouse import Warehouse
@@ -21,5 +22,7 @@ class Resources:
     """The core of each partition."""
     living: Callable[[], Sequence[Measured | None]]
     """Tells what a living engine measures of each partition."""
+    files: Sequence[Outlet] = ()
+    """The tables that are files."""
     settings: Settings = field(default_factory=Settings)
     crash: CrashPoints = field(default_factory=CrashPoints)

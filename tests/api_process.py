@@ -20,9 +20,11 @@ LISTENING = re.compile(r"listening on http://[0-9.]+:([0-9]+)\n")
 class ApiProcess:
     """It serves when it is made. What it says goes to a file: a pipe that nobody reads stops it."""
 
-    def __init__(self, home: Path, flow: Path, warehouse: str, **environment: str) -> None:
+    def __init__(
+        self, home: Path, flow: Path, warehouse: str, *options: str, **environment: str
+    ) -> None:
         (home / MARKER).touch()
-        words = ["api", "--home", str(home), "--flow", str(flow)]
+        words = ["api", "--home", str(home), "--flow", str(flow), *options]
         given = {"HEADRACE_WAREHOUSE_URL": warehouse, "HEADRACE_API_KEY": KEY, **environment}
         self._log = home / f"api-of-test-{len(list(home.glob('api-of-test-*')))}.log"
         with self._log.open("w") as log:

@@ -28,8 +28,10 @@ from etl_procs import (
     last_interval,
     last_tuples,
 )
+from etl_procs.columns import parse_tuple
 from etl_procs.measured import Measured
 from etl_procs.metrics import LookupFigures, Metrics
+from etl_procs.model import Outlet
 from etl_procs.reader import Reader
 from migrations.warehouse import DEFAULT, Warehouse
 
@@ -84,6 +86,7 @@ def firm(tx: Transaction, name: str) -> dict[str, object]:
     return {}
 
 
+HISTORY = Outlet("old", "history", parse_tuple("n INTEGER NOT NULL", "history"))
 PLACES = (Warehouse(DEFAULT, NO_WAREHOUSE), Warehouse("other", NO_WAREHOUSE, ("till.*",)))
 
 
@@ -97,7 +100,8 @@ def made(tmp_path: Path) -> Iterator[Till]:
 
 def over(made: Till, *, living: Any = no_engine, **more: Any) -> AbstractContextManager[Client]:
     cores = [made.path, made.path.with_name("partition-1.db")]
-    resources = Resources({"till": till.flow, "bourse": flow}, PLACES, cores, living)
+    flows = {"till": till.flow, "bourse": flow}
+    resources = Resources(flows, PLACES, cores, living, [HISTORY])
     return serving(island_over(NO_WAREHOUSE, Reader(made.path)), resources=resources, **more)
 
 
@@ -174,7 +178,9 @@ def test_a_flow_is_told_as_it_is_declared(client: Client) -> None:
 
 def test_the_tables_are_told_with_postgresqls_types_and_where_they_are(client: Client) -> None:
     found = {one["name"]: one for one in client.send("GET", "/v1/tables").document["tables"]}
-    assert found.keys() == {"till.settled", "bourse.quotes"}
+    assert found.keys() == {"till.settled", "bourse.quotes", "old.history"}
+    assert found["old.history"]["columns"] == [{"name": "n", "type": "bigint", "required": True}]
+    assert found["old.history"]["warehouses"] == []
     assert found["till.settled"]["warehouses"] == ["default", "other"]
     told = found["bourse.quotes"]
     assert {one["name"]: one["type"] for one in told["columns"]} == {

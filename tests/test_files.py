@@ -9,6 +9,8 @@ import every
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import till
+from api_process import ApiProcess
 from random_queries import Queries
 from shop import Answering
 from test_equivalence import Divided, divided, written
@@ -180,3 +182,23 @@ def test_duckdb_reaches_nothing_beside_the_folder(tmp_path: Path, sql: str) -> N
     with pytest.raises(duckdb.Error, match=r"disabled|locked"):
         connection.execute(sql.format(other=other, inside=inside))
     connection.close()
+
+
+def test_the_api_answers_of_a_folder_that_is_configured(tmp_path: Path, warehouse_url: str) -> None:
+    schema = pa.schema([pa.field("item", pa.string()), pa.field("cents", pa.int64())])
+    (tmp_path / "old" / "prices").mkdir(parents=True)
+    told = [{"item": "tea", "cents": 250}, {"item": "bun", "cents": 100}]
+    pq.write_table(
+        pa.Table.from_pylist(told, schema=schema), tmp_path / "old" / "prices" / "a.parquet"
+    )
+    settings = tmp_path / "headrace.toml"
+    settings.write_text(f'[files.old]\nfolder = "{tmp_path / "old"}"\n')
+    till.Till(tmp_path).end_of_day()
+    api = ApiProcess(tmp_path, till.FILE, warehouse_url, "--config", str(settings))
+    try:
+        answer = api.client.ask("SELECT sum(cents) AS cents FROM prices")
+        assert answer.document.get("rows") == [["350"]], answer.body
+        listed = api.client.send("GET", "/v1/tables").document["tables"]
+        assert "old.prices" in [one["name"] for one in listed]
+    finally:
+        api.end()

@@ -93,7 +93,8 @@ def run_api(context: Context) -> int:
     rates = costs.load(home.rates)
     clock = SystemClock()
     held = folders(config)
-    catalogue = Catalogue.of(dataflows, (outlet for of in held for outlet in of.outlets))
+    files = [outlet for of in held for outlet in of.outlets]
+    catalogue = Catalogue.of(dataflows, files)
     setting = Setting(places, tuple(cores), catalogue, rates, held)
     queries = Queries(setting, config.api, home.pages, clock)
     broker = partial(addresses.broker, config)
@@ -106,7 +107,7 @@ def run_api(context: Context) -> int:
     keyring = Keyring(home.keyring, clock)
     standing = continuous.Continuous(setting, config.api, registered, keyring, called)
     measured = Figures(cores, living, pushers)
-    resources = Resources(dataflows, places, cores, living, config.core, crash)
+    resources = Resources(dataflows, places, cores, living, files, config.core, crash)
     tracer = trace.Tracer(Finder(setting, dataflows, config.api.query_timeout_ms), broker)
     parts = (
         calls.router(called),
