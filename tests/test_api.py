@@ -325,8 +325,8 @@ def test_who_ends_a_query_that_is_over_ends_no_other(
                 pass
             worker.cancel("first")
         async with made.turn() as worker:
+            endless = Asked(ENDLESS, moment=Moment(Freshness.MAIN), timeout_ms=500)
             with pytest.raises(LimitExceeded):
-                endless = Asked(ENDLESS, moment=Moment(Freshness.MAIN), timeout_ms=500)
                 await worker.ask(Ask("second", endless, Format.LINES, 0))
         made.close()
 
