@@ -18,7 +18,6 @@ from etl_procs.rules import ByInterval, Value
 
 NOBODY = -1
 """In place of a partition: nobody's tuple, and everybody's business."""
-YES = pa.array([True])
 
 
 def partition_of(key: Value, partitions: int) -> int:
@@ -73,7 +72,8 @@ def _with_time_as_marks(table: pa.Table, rule: ByInterval) -> pa.Table:
     for _, start, end in runs_of(table[PARTITION]):
         reached = pc.cumulative_max(epochs.slice(start, end - start))
         rises = pc.greater(reached.slice(1), reached.slice(0, end - start - 1))
-        is_first, is_last = pa.concat_arrays([YES, rises]), pa.concat_arrays([rises, YES])
+        yes = pa.array([True])
+        is_first, is_last = pa.concat_arrays([yes, rises]), pa.concat_arrays([rises, yes])
         marks.append(pc.if_else(pc.or_(is_first, is_last), reached, None))
     at = table.schema.get_field_index(MARK)
     told = pa.chunked_array(marks, pa.int64()).combine_chunks()

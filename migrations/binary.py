@@ -24,15 +24,15 @@ COUNT, LENGTH = ">i2", ">i4"
 DIGIT, NEGATIVE = ">i2", 0x4000
 """Of a decimal. What goes before its digits is as wide: their number, weight, sign and scale."""
 FIXED = {
-    pa.int32(): (">i4", pa.scalar(0, pa.int32())),
-    pa.int64(): (">i8", pa.scalar(0, pa.int64())),
-    pa.float64(): (">f8", pa.scalar(0.0, pa.float64())),
-    pa.bool_(): ("?", pa.scalar(False, pa.bool_())),
+    pa.int32(): (">i4", 0),
+    pa.int64(): (">i8", 0),
+    pa.float64(): (">f8", 0.0),
+    pa.bool_(): ("?", False),
 }
 """How a type is written, and what stands in for a NULL of it until that is put there."""
-NO_LENGTH = pa.scalar(-1, pa.int32())
-NULL = pa.scalar(np.array(-1, LENGTH).tobytes(), pa.binary())
-EMPTY = pa.scalar(b"", pa.binary())
+NO_LENGTH = -1
+NULL = np.array(-1, LENGTH).tobytes()
+EMPTY = b""
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 16_384, 2**22
 """What a processor's cache holds: with a million at once, it takes five times as long."""

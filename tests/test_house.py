@@ -101,6 +101,12 @@ def test_the_map_names_every_module_of_a_room(room: str, of: str) -> None:
     assert sorted(named) == sorted(there)
 
 
+def test_what_a_command_loads_for_a_dataflow_does_not_load_pandas() -> None:
+    """Arrow imports it, where it is there, with the first scalar: most of a second."""
+    program = "import sys, etl_procs, migrations.runner; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
 def test_import_layers_name_every_kernel_module() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = contracts["contracts"][0]["layers"]
