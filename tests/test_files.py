@@ -6,6 +6,7 @@ from random import Random
 
 import duckdb
 import every
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,8 +21,12 @@ from api.catalogue import Catalogue
 from api.errors import LimitExceeded, NotReady, QueryRefused
 from api.grant import Restriction
 from api.plans import Plan
-from api.shims.files import Folder, folder
+from api.shims import Shim
+from api.shims.files import Files, Folder, folder
+from api.shims.postgres import Postgres
 from headrace.errors import ConfigError, Refused
+from migrations import warehouse
+from migrations.warehouse import DEFAULT, Warehouse
 
 NAMES = every.facts.columns.names
 
@@ -139,6 +144,23 @@ def test_what_takes_too_long_ends(rows: tuple[Divided, Answering, Path]) -> None
     island.timeout_ms = 300
     with pytest.raises(LimitExceeded, match="longer than 300 ms"):
         island.query("SELECT count(*) FROM history a JOIN history b ON a.n <> b.id - a.id")
+
+
+def test_who_listens_for_what_is_to_end_outlives_engines_that_are_closed_or_away(
+    tmp_path: Path, warehouse_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "history" / "a.parquet", [])
+    there = Postgres(Warehouse(DEFAULT, warehouse_url))
+    sessions: list[Shim] = [Files(folder("old", tmp_path), 64), there]
+    for session in sessions:
+        session.close()
+        session.cancel()
+
+    def refused(_: warehouse.Connection) -> None:
+        raise psycopg.OperationalError("cancellation failed: Connection refused")
+
+    monkeypatch.setattr(warehouse, "cancel", refused)
+    there.cancel()
 
 
 def test_columns_are_those_of_the_files(tmp_path: Path) -> None:

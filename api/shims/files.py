@@ -8,7 +8,7 @@ import logging
 import re
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,8 +163,9 @@ class Files:
         self._files = {}
 
     def cancel(self) -> None:
-        """Have what runs end."""
-        self._connection.interrupt()
+        """Have what runs end, unless it is closed already."""
+        with suppress(duckdb.ConnectionException):
+            self._connection.interrupt()
 
     def close(self) -> None:
         """Close DuckDB."""

@@ -229,10 +229,11 @@ class Postgres:
             self._looking.execute("COMMIT")
 
     def cancel(self) -> None:
-        """Cancel on both connections."""
+        """Cancel on both connections. If the server is away, the query at hand will say so."""
         with suppress(adbc.Error):
             self._asking.adbc_cancel()
-        warehouse.cancel(self._looking)
+        with suppress(psycopg.Error):
+            warehouse.cancel(self._looking)
 
     def close(self) -> None:
         """Close both connections."""
