@@ -128,7 +128,8 @@ class Answering:
             raise Refused(
                 f"{query.name} was registered over {', '.join(query.places)}, and is now over "
                 f"{', '.join(result.as_of)}",
-                hint="Register it again, with ?replace=true: the dataflow has other partitions.",
+                hint="Register it again, with ?replace=true or --replace: the dataflow has other "
+                "partitions.",
             )
         reached = tuple(result.as_of.values())
         is_new = sum(reached) > sum(standing.reached) and not await self._is_as_before(

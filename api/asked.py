@@ -1,6 +1,6 @@
 """What a query is asked with, and what its answer looks like: bodies of the routes of queries."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import Body
 from pydantic import (
@@ -13,6 +13,7 @@ from pydantic import (
     StrictInt,
     StrictStr,
     Tag,
+    model_validator,
 )
 
 from api.cut import Freshness, Moment, There
@@ -84,6 +85,14 @@ class QueryIn(BaseModel):
         description="Answer in pages of so many rows, at most api.query_rows_max; as JSON. If "
         "there are more, `next` in the answer's end is the cursor of the next page.",
     )
+
+    @model_validator(mode="after")
+    def _has_one_moment(self) -> Self:
+        moments = {"freshness", "as_of", "max_lag_s"} & self.model_fields_set
+        given = sorted(name for name in moments if getattr(self, name) is not None)
+        if len(given) > 1:
+            raise ValueError(f"give one of {', '.join(given)}")
+        return self
 
     def asked(self, timeout_ms: int, grant: Grant) -> Asked:
         """Make it a value."""

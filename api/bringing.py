@@ -5,7 +5,7 @@ each at least once; a call, in whose commit the core notes which one it was, is 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -73,6 +73,25 @@ class Bringing:
                     f"there is no call {definition.call}",
                     hint=f"The calls are: {', '.join(known) or 'none'}.",
                 )
+
+    def check_columns(self, definition: Definition, names: Sequence[str]) -> None:
+        """Refuse a query that does not give its call the arguments that it takes."""
+        if not definition.call:
+            return
+        if len(set(names)) < len(names):
+            raise Refused(
+                "two columns have one name, and a call has its arguments by name",
+                hint="Name them with AS.",
+            )
+        dataflow, _, name = definition.call.partition("/")
+        columns = self._callers.dataflows[dataflow].calls[name].arguments
+        required = [column.name for column in columns.columns if column.required]
+        if not set(required) <= set(names) <= set(columns.names):
+            raise Refused(
+                f"the query's columns are {', '.join(names)}, and no arguments of "
+                f"{definition.call}",
+                hint=f"Name them with AS. Its arguments: {columns.sql or 'none'}.",
+            )
 
     def is_to_bring(self, standing: Standing) -> bool:
         """Whether there may be something to bring now."""

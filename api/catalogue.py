@@ -96,7 +96,7 @@ class Catalogue:
             names = ", ".join(sorted(outlet.full_name for outlet in self.outlets)) or "none"
             raise QueryRefused(
                 f"there is no table {asked}",
-                hint=f"The tables are: {names}.",
+                hint=f"The tables are: {names}. Those of the core are read by `headrace core`.",
             )
         if len(found) > 1:
             raise QueryRefused(

@@ -273,12 +273,7 @@ class Continuous:
                 f"the query does not read {definition.on}",
                 hint=f"It can be answered at the batches of {', '.join(sorted(on))}.",
             )
-        names = [column["name"] for column in first.columns]
-        if definition.call and len(set(names)) < len(names):
-            raise Refused(
-                "two columns have one name, and a call has its arguments by name",
-                hint="Name them with AS.",
-            )
+        self._bringing.check_columns(definition, [column["name"] for column in first.columns])
 
     def _is_current(self, query: Query) -> bool:
         standing = self._standing.get(query.name)

@@ -178,7 +178,7 @@ def _texts(outlet: Outlet, asked: Asked) -> dict[str, str]:
     if asked.key or not told or not all(equals for _, equals, _ in told):
         raise Refused(
             f"{outlet.full_name} has no key by which a row could be asked for",
-            hint="Say what its columns are equal to: where COLUMN=VALUE.",
+            hint="Say what its columns are equal to: --where COLUMN=VALUE, or ?where=COLUMN=VALUE.",
         )
     return {name: value for name, _, value in told}
 

@@ -55,6 +55,8 @@ STATUSES: Mapping[HTTPStatus, tuple[type[HeadraceError], ...]] = {
 
 RETRY_AFTER_S = 1
 
+DESCRIBED = "GET /openapi.json describes each route, and what it takes."
+
 OF_THE_GUARD = (401, 403, 429, 431)
 """Where a key is needed, each of these can be the answer."""
 
@@ -134,14 +136,16 @@ async def _headrace(_request: Request, error: HeadraceError) -> Response:
     return refusal(error)
 
 
-async def _http(_request: Request, error: HTTPException) -> Response:
+async def _http(request: Request, error: HTTPException) -> Response:
     status = HTTPStatus(error.status_code)
     if status is HTTPStatus.BAD_REQUEST and error.__cause__ is not None:
         # FastAPI says no more than that of a body that is no text, or is nested too deeply.
         what = f"{type(error.__cause__).__name__}: {error.__cause__}"
         return _wrong(f"the body cannot be read as JSON: {what}", [{"at": "body", "what": what}])
     code = status.name.replace("_", " ").title().replace(" ", "")
-    return problem(status, code, error.detail, headers=error.headers)
+    is_told = error.detail != status.phrase
+    detail = error.detail if is_told else f"{status.phrase}: {request.method} {request.url.path}"
+    return problem(status, code, detail, headers=error.headers, hint=DESCRIBED)
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
@@ -161,7 +165,8 @@ async def _invalid(request: Request, error: RequestValidationError) -> Response:
 
 
 def _wrong(detail: str, found: list[dict[str, str]]) -> Response:
-    return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", detail, errors=found)
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    return problem(status, "Invalid", detail, hint=DESCRIBED, errors=found)
 
 
 def bug() -> Response:

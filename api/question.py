@@ -33,7 +33,10 @@ from api.split import Split
 from etl_procs.model import Kept, Outlet
 from migrations import staged, tables
 
-ELSEWHERE = "Ask one warehouse at a time, or route the tables to one."
+ELSEWHERE = (
+    "Ask for less of it: docs/querying.md#plans has what the island computes. Or ask one warehouse "
+    "at a time, or route the tables to one."
+)
 
 
 @dataclass(frozen=True)

@@ -335,7 +335,7 @@ def conflict(name: str) -> ContinuousConflict:
     """Make the refusal of another query under a name that is taken."""
     return ContinuousConflict(
         f"the continuous query {name} is another one",
-        hint="Give this one a name of its own, or replace that one with ?replace=true.",
+        hint="Give this one a name of its own, or replace that one: ?replace=true, or --replace.",
     )
 
 

@@ -127,11 +127,15 @@ def test_nothing_but_health_is_open_without_the_key(client: Client) -> None:
 
 
 def test_every_error_is_a_problem_document(client: Client) -> None:
-    assert_problem(client.send("GET", "/nothing"), 404, "NotFound")
+    nothing = assert_problem(client.send("GET", "/nothing"), 404, "NotFound")
+    assert nothing["detail"] == "Not Found: GET /nothing"
+    assert "/openapi.json" in nothing["hint"]
     wrong_method = client.send("GET", "/v1/query")
     assert_problem(wrong_method, 405, "MethodNotAllowed")
     assert wrong_method.headers["allow"] == "POST"
-    for body in ("{", "", "[]", "{}", '{"sql": 1}', '{"sql": "SELECT 1", "freshness": "new"}'):
+    two_moments = '{"sql": "SELECT 1", "freshness": "main", "max_lag_s": 5}'
+    wrong = ("{", "", "[]", "{}", '{"sql": 1}', '{"sql": "SELECT 1", "freshness": "new"}')
+    for body in (*wrong, two_moments):
         assert_problem(client.send("POST", "/v1/query", body), 422, "Invalid")
     unknown = client.send("POST", "/v1/query", '{"sql": "SELECT 1", "fresh": 1}')
     assert assert_problem(unknown, 422, "Invalid")["errors"][0]["at"] == "body/fresh"

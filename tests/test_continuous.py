@@ -31,6 +31,7 @@ TOTAL = "SELECT sum(cents) AS total FROM balances"
 MANY = "SELECT 1 AS n FROM balances, balances b, balances c, balances d, balances e, balances f, \
 balances g"
 ANN = "SELECT cents FROM balances WHERE name = 'ann'"
+MORE = "SELECT name, cents, 1 AS more FROM balances"
 
 
 @pytest.fixture
@@ -238,6 +239,8 @@ def test_a_look_at_the_cores_that_fails_in_a_way_that_nobody_foresaw_is_not_the_
         ("DROP TABLE balances", {}, 400, "QueryRefused"),
         (ANN, {"on": "another"}, 400, "Refused"),
         (ANN, {"to": {"call": "alerting/nothing"}}, 400, "Refused"),
+        (ANN, {"to": {"call": "alerting/warn"}}, 400, "Refused"),
+        (MORE, {"to": {"call": "alerting/warn"}}, 400, "Refused"),
         (ANN, {"to": {}}, 422, "Invalid"),
         (ANN, {"when": "never"}, 422, "Invalid"),
         (MANY, {}, 400, "LimitExceeded"),

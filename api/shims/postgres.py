@@ -72,7 +72,7 @@ log = logging.getLogger(__name__)
 BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 BY_COPY = "adbc.postgresql.use_copy"
 
-SAID = re.compile(r"(?:ERROR|FATAL): *(.*?) *(?:\. SQLSTATE: \w+|$)")
+SAID = re.compile(r"(?:ERROR|FATAL): *(.*?) *(?:Query was: .*|\. SQLSTATE: \w+|$)")
 
 CANCELED, NO_TABLE, NO_SCHEMA, NOT_ALLOWED = "57014", "42P01", "3F000", "42501"
 AWAY = ("08", "53", "57", "58", "40", "25P")

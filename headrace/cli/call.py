@@ -103,6 +103,7 @@ ARGUMENTS = (
     argument(
         "arguments",
         nargs="*",
+        default=[],  # or argparse says that one is required
         metavar="NAME=VALUE",
         help="an argument, read as it is declared; NAME= is empty text, NAME:=JSON any value "
         "(note:=null); one that is left out is NULL",

@@ -17,11 +17,12 @@ def run_query(context: Context) -> int:
     arguments = context.arguments
     asked = {
         "sql": arguments.sql,
-        "freshness": arguments.freshness,
         "parameters": [_value(text) for text in arguments.value],
         "plan": arguments.plan,
         "max_lag_s": arguments.max_lag,
     }
+    if arguments.freshness is not None:
+        asked["freshness"] = arguments.freshness
     path = "/v1/query/explain" if arguments.explain else "/v1/query"
     told = client.of(context.config).ask("POST", path, asked)
     if arguments.json:
@@ -66,7 +67,7 @@ def _lines(answer: dict[str, Any]) -> list[str]:
 def _as_of(answer: dict[str, Any]) -> str:
     batches = ", ".join(f"{name} batch {batch}" for name, batch in answer["as_of"].items())
     how = f"{answer['freshness']}, by {answer['plan']}"
-    return f"as of {batches or 'no batch: no table was read'} ({how})"
+    return f"as of {batches or 'no batch: no dataflow was read'} ({how})"
 
 
 ARGUMENTS = (
@@ -74,7 +75,6 @@ ARGUMENTS = (
     argument(
         "--freshness",
         choices=("staged", "delta", "main"),
-        default="staged",
         help="staged: all that the core has committed (default); delta: what has arrived in the "
         "warehouse; main: what is merged there",
     ),
@@ -94,7 +94,7 @@ ARGUMENTS = (
     ),
     argument(
         "--plan",
-        choices=("ship", "split"),
+        choices=("ship", "split", "gather"),
         help="have this plan taken, if it can be; otherwise the one that costs least",
     ),
     argument(
