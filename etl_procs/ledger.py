@@ -104,7 +104,9 @@ def check_held(connection: sqlite3.Connection, fence: int) -> int:
 
 def divide(connection: sqlite3.Connection, dataflow: str, partitions: int) -> None:
     """Fix the number of partitions of a dataflow, or refuse another one."""
-    connection.execute(DIVIDE, [dataflow, partitions])
+    # A core that was made before there were several says nothing, and has the state of all keys.
+    first = 1 if done(connection, dataflow) else partitions
+    connection.execute(DIVIDE, [dataflow, first])
     (was,) = connection.execute(DIVIDED, {"dataflow": dataflow}).fetchone()
     if was != partitions:
         raise DefinitionChanged(
