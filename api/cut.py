@@ -273,17 +273,12 @@ def _is_between(standings: Mapping[Place, Mapping[Freshness, int]], seen: Iterab
 
 
 def _asked(as_of: Mapping[str, int], name: str, standing: Mapping[Freshness, int]) -> int:
-    """Give the batch that is asked for, if it is there and still kept."""
-    batch, last, merged = as_of[name], standing[Freshness.STAGED], standing[Freshness.MAIN]
+    """Give the batch that is asked for, if it is there."""
+    batch, last = as_of[name], standing[Freshness.STAGED]
     if batch > last:
         raise NotYet(
             f"batch {batch} of {name} is not there yet: the last one is {last}",
             hint="Ask again when it is.",
-        )
-    if batch < merged:
-        raise NoLonger(
-            f"batch {batch} of {name} is merged into the batches through {merged}",
-            hint=f"Ask as of {merged} or later; merges run when merge.* says so.",
         )
     return batch
 
@@ -298,7 +293,13 @@ def _part(
     places = _places(flow)
     staged = []
     for place in places:
-        row, through = seen.arrived[place], at[place]
+        row, through, merged = seen.arrived[place], at[place], seen.merged[place]
+        if through < merged:
+            raise NoLonger(
+                f"batch {through} of {flow.places[place[1]]} is merged into the batches through "
+                f"{merged}",
+                hint=f"Ask as of {merged} or later; merges run when merge.* says so.",
+            )
         if snapshots:
             _check_core(place, flow.places[place[1]], row, snapshots[place[1]])
         if through > row.batch:

@@ -130,6 +130,10 @@ def test_a_stream_of_a_dataflow_that_feeds_no_warehouse_is_a_table_too(
     with closing(Answering(setting)) as island:
         for freshness in Freshness:
             assert island.query("SELECT count(*) FROM quiet.words", freshness).rows == ((2,),)
+        store.run(words, [("c",)])
+        for batch, count in ((1, 2), (2, 3)):
+            found = island.query("SELECT count(*) FROM quiet.words", as_of={"quiet": batch})
+            assert (found.rows, found.as_of) == (((count,),), {"quiet": batch})
     longer = Dataflow("quiet")
     heard = longer.stream("words", "word TEXT, loud INTEGER", batches=by_punctuation())
     longer.procedure(takes=heard)(named("hear", lambda _tx, _batch: None))
@@ -137,7 +141,7 @@ def test_a_stream_of_a_dataflow_that_feeds_no_warehouse_is_a_table_too(
     setting = replace(setting, catalogue=Catalogue.of({"quiet": longer}))
     with closing(Answering(setting)) as island:
         found = island.query("SELECT count(*), count(loud) FROM quiet.words")
-        assert found.rows == ((2, 0),), "what is kept is of before"
+        assert found.rows == ((3, 0),), "what is kept is of before"
     store.close()
 
 
