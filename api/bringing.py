@@ -88,7 +88,7 @@ class Bringing:
         required = [column.name for column in columns.columns if column.required]
         if not set(required) <= set(names) <= set(columns.names):
             raise Refused(
-                f"the query's columns are {', '.join(names)}, and no arguments of "
+                f"the query's columns are {', '.join(names)}, and not the arguments of "
                 f"{definition.call}",
                 hint=f"Name them with AS. Its arguments: {columns.sql or 'none'}.",
             )

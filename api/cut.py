@@ -25,6 +25,7 @@ from etl_procs.model import Kept, Outlet
 from etl_procs.reader import Snapshot
 from etl_procs.store import make_durable
 from headrace.clock import Clock
+from headrace.errors import Refused
 from migrations.errors import Gap, LedgerMismatch
 from migrations.ledger import Migrated, Place
 from migrations.staged import Range
@@ -219,7 +220,7 @@ def _places(flow: Flow) -> list[Place]:
 def _check_names(as_of: Mapping[str, int], flows: Mapping[str, Flow]) -> None:
     known = {place for flow in flows.values() for place in flow.places}
     if as_of and known != set(as_of):
-        raise NotYet(
+        raise Refused(
             f"as_of names {', '.join(sorted(as_of))}, and the query reads "
             f"{', '.join(sorted(known)) or 'no table'}",
             hint="Give the batch of each, as an answer tells it.",

@@ -153,7 +153,7 @@ async def _invalid(request: Request, error: RequestValidationError) -> Response:
         # As what a body was taken is no part of the place: no field has a space in its name.
         {
             "at": "/".join(str(part) for part in one["loc"] if " " not in str(part)),
-            "what": one["msg"],
+            "what": _what(one),
         }
         for one in error.errors()
     ]
@@ -162,6 +162,17 @@ async def _invalid(request: Request, error: RequestValidationError) -> Response:
     if type_ != JSON and all(one["at"].startswith("body") for one in found):
         detail = f"the body is not said to be JSON: send the header 'Content-Type: {JSON}'"
     return _wrong(detail, found)
+
+
+def _what(error: Mapping[str, Any]) -> str:
+    """Tell what is wrong: in words of ours, and where no JSON is there, of its parser."""
+    match error["type"]:
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "json_invalid":
+            return f"{error['msg']}: {error['ctx']['error']}"
+        case _:
+            return str(error["msg"])
 
 
 def _wrong(detail: str, found: list[dict[str, str]]) -> Response:

@@ -134,9 +134,12 @@ def test_every_error_is_a_problem_document(client: Client) -> None:
     assert_problem(wrong_method, 405, "MethodNotAllowed")
     assert wrong_method.headers["allow"] == "POST"
     two_moments = '{"sql": "SELECT 1", "freshness": "main", "max_lag_s": 5}'
-    wrong = ("{", "", "[]", "{}", '{"sql": 1}', '{"sql": "SELECT 1", "freshness": "new"}')
-    for body in (*wrong, two_moments):
+    for body in ("{", "", "[]", "{}", '{"sql": 1}', '{"sql": "SELECT 1", "freshness": "new"}'):
         assert_problem(client.send("POST", "/v1/query", body), 422, "Invalid")
+    torn = assert_problem(client.send("POST", "/v1/query", '{"sql": "SELECT'), 422, "Invalid")
+    assert "Unterminated string" in torn["detail"]
+    both = assert_problem(client.send("POST", "/v1/query", two_moments), 422, "Invalid")
+    assert both["detail"] == "body: give one of freshness, max_lag_s"
     unknown = client.send("POST", "/v1/query", '{"sql": "SELECT 1", "fresh": 1}')
     assert assert_problem(unknown, 422, "Invalid")["errors"][0]["at"] == "body/fresh"
     assert client.send("POST", "/v1/query", b"\xff").status in (400, 422)

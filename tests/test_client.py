@@ -198,6 +198,8 @@ def test_errors_say_what_the_problem_documents_say(client: module.Client) -> Non
     with pytest.raises(Conflict) as late:
         client.query("SELECT count(*) FROM sales", as_of={"shop": 9})
     assert late.value.code == "NotYet"
+    with pytest.raises(BadRequest, match="the query reads shop"):
+        client.query("SELECT count(*) FROM sales", as_of={"ship": 1})
     with pytest.raises(BadRequest, match="no call"):
         client.call("shop.nothing")
     with pytest.raises(ClientError, match=r"not DATAFLOW\.NAME"):
