@@ -9,6 +9,7 @@ import resource
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -94,7 +95,8 @@ class _Worker:
 
     def _answer(self, ask: Ask) -> Done:
         began = CLOCK.monotonic()
-        with self._island.answer(ask.asked) as answer:
+        with ExitStack() as opened:
+            answer = opened.enter_context(self._island.answer(ask.asked))
             head = answer.head
             to = formats.writer(ask.format, head)
             counted = _Counted(answer, ask.rows_max)
@@ -108,13 +110,14 @@ class _Worker:
                     said.add(to.rows(batch))
                     if ask.format is not Format.JSON:  # that is whole before any of it is told
                         said.tell(PIECE_BYTES)
+                opened.close()  # what goes wrong there is told, too
             except HeadraceError as error:
                 if said.size:
                     told = self._told(ask, error)
                     said.add(to.end({"error": problem.document(told)}))
                     said.tell()
                 raise
-            said.add(to.end({"end": {"rows": counted.rows}} if kept is None else kept.end()))
+        said.add(to.end({"end": {"rows": counted.rows}} if kept is None else kept.end()))
         said.tell()
         return Done(counted.rows, said.size, CLOCK.monotonic() - began)
 

@@ -5,10 +5,10 @@ import io
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import date
 from decimal import Decimal
-from http.client import HTTPConnection, IncompleteRead
+from http.client import HTTPConnection, HTTPResponse, IncompleteRead
 from multiprocessing import active_children
 
 import pyarrow as pa
@@ -52,6 +52,10 @@ WRITTEN = {
 MANY = """\
 WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < {rows})
 SELECT n, 'a note of some length' AS note, 1 / ({breaks} - n) AS ratio FROM t"""
+
+END_IDLE = """\
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE state = 'idle in transaction' AND application_name = 'headrace api'"""
 
 ROWS_WITHOUT_END = """\
 WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n FROM t)
@@ -159,15 +163,34 @@ def test_where_a_reader_might_not_look_the_transfer_is_broken_off(
     assert b"division by zero" in caught.value.partial
 
 
-@pytest.mark.parametrize("format_", [Format.LINES, Format.CSV, Format.ARROW])
-def test_a_worker_that_is_killed_amid_rows_never_leaves_what_looks_whole(
-    client: Client, format_: Format
-) -> None:
-    body = json.dumps({"sql": ROWS_WITHOUT_END, "freshness": "main"})
+@contextmanager
+def coming(client: Client, sql: str, format_: Format) -> Iterator[HTTPResponse]:
+    """Ask, and leave what is answered to be read."""
+    body = json.dumps({"sql": sql, "freshness": "main"})
     connection = HTTPConnection("127.0.0.1", client.port, timeout=30)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
     connection.request("POST", "/v1/query", body, headers | {"Accept": format_.value})
     with closing(connection), connection.getresponse() as response:
+        yield response
+
+
+def test_what_fails_after_the_last_row_is_told_in_the_last_line(
+    client: Client, connection: warehouse.Connection
+) -> None:
+    with coming(client, MANY.format(rows=500_000, breaks=0), Format.LINES) as response:
+        read = response.read(1_000)
+        ended = connection.execute(END_IDLE).fetchall()
+        read += response.read()
+    assert ended == [(True,)]
+    *_, row, last = map(json.loads, read.splitlines())
+    assert (row[0], last["error"]["code"]) == (500_000, "Away")
+
+
+@pytest.mark.parametrize("format_", [Format.LINES, Format.CSV, Format.ARROW])
+def test_a_worker_that_is_killed_amid_rows_never_leaves_what_looks_whole(
+    client: Client, format_: Format
+) -> None:
+    with coming(client, ROWS_WITHOUT_END, format_) as response:
         read = response.read(1_000)
         kill_workers()
         if format_ is Format.LINES:

@@ -22,6 +22,7 @@ from api.cut import Freshness
 from api.errors import LimitExceeded, NotReady
 from api.parse import parse
 from api.plans import Plan
+from api.shims.postgres import Postgres
 from etl_procs import loader, reader
 from etl_procs.reader import Reader, Snapshot
 from headrace.errors import NotRunning
@@ -382,6 +383,16 @@ def test_a_query_that_takes_too_long_is_ended(
     endless = "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n FROM t) SELECT count(*) FROM t"
     with pytest.raises(LimitExceeded, match="longer than 200 ms"):
         island.query(endless, MAIN)
+
+
+def test_one_of_two_connections_may_be_idle_for_as_long_as_rows_come(
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    ask(island, "SELECT count(*) FROM sales", MAIN)
+    (session,) = island._sessions
+    assert isinstance(session, Postgres)
+    shown = session._looking.execute("SHOW idle_in_transaction_session_timeout").fetchall()
+    assert shown == [("0",)]
 
 
 def test_a_warehouse_fed_by_another_core_is_refused_when_staged_rows_are_asked_for(

@@ -32,12 +32,14 @@ from migrations.errors import Away, translated
 from migrations.warehouse import Warehouse
 
 # No name outside pg_catalog can take the place of a function; whole answers are wanted, not first
-# rows; text means the same whatever the server's own settings; and a query ends with who asked it.
+# rows; text means the same whatever the server's own settings; a query ends with who asked it; and
+# the connection that looks is idle for as long as the other one brings rows.
 SETTINGS: LiteralString = """\
 SELECT set_config('search_path', 'pg_catalog', false),
        set_config('standard_conforming_strings', 'on', false),
        set_config('timezone', 'UTC', false),
        set_config('cursor_tuple_fraction', '1', false),
+       set_config('idle_in_transaction_session_timeout', '0', false),
        set_config('client_connection_check_interval', '1000', false)"""
 IS_MEMBER: LiteralString = """\
 SELECT EXISTS (
@@ -376,10 +378,7 @@ def _told(timeout_ms: int) -> Iterator[None]:
 
 def _error(state: str, primary: str, hint: str, timeout_ms: int) -> HeadraceError:
     if state == CANCELED:
-        return LimitExceeded(
-            f"the query took longer than {timeout_ms} ms",
-            hint=SLOW,
-        )
+        return LimitExceeded(f"the query took longer than {timeout_ms} ms", hint=SLOW)
     if state == NOT_ALLOWED:
         return NotReady(
             f"the role {roles.ISLAND}, as which queries are asked, may not: {primary}",
