@@ -10,7 +10,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from api.errors import QueryRefused, Unfinished
 from api.finish import Finisher
 from api.grant import Restriction
 from api.joined import NotAlike
-from api.parse import Parameter
+from api.parse import Parameter, compared, is_any, put, values
 from api.plans import Plan
 from api.question import ELSEWHERE, Question
 from api.resolve import Resolved, Template, resolve
@@ -41,7 +42,9 @@ from migrations.warehouse import Warehouse
 log = logging.getLogger(__name__)
 
 KEPT = 256
-"""Queries whose text was looked at, and that are kept for when they come again."""
+"""Queries whose text was looked at, and that are kept for when they come again: also with other
+values of what they compare with.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,12 @@ class Prepared:
     split: Split | str
     """How it is divided, or why it is not."""
     columns: tuple[Column, ...] | None = None
+
+    def bound(self, values: Mapping[str, str]) -> "Prepared":
+        """Put values of parameters in the places of their marks."""
+        of = self.split
+        divided = put(of, values) if isinstance(of, str) else of.bound(values)
+        return replace(self, template=self.template.bound(values), split=divided)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,7 @@ class Island:
         self._sessions = Sessions(setting.memory_mb // 2)
         self._finisher = Finisher(setting.memory_mb)
         self._kept: OrderedDict[Hashable, Prepared] = OrderedDict()
+        self._compared = lru_cache(KEPT)(compared)
 
     @contextmanager
     def answer(self, asked: Asked) -> Iterator[Answer]:
@@ -154,19 +164,20 @@ class Island:
     @contextmanager
     def _opened(self, asked: Asked) -> Iterator[Question]:
         with self._kept_if_well():
-            prepared = self._prepared(asked)
+            kept, given = self._prepared(asked)
+            prepared = kept.bound(given)
             homes, place = self._homes(prepared.tables)
             sessions: set[Shim] = {place, *homes.values()}
             for session in sessions:
                 session.limit(asked.timeout_ms)
         with self._cut(asked.moment, homes, place, sessions) as at:
-            if prepared.columns is None:
-                prepared.columns = _columns(prepared, place, at, is_alone=len(sessions) == 1)
+            if kept.columns is None:
+                kept.columns = _columns(prepared, place, at, is_alone=len(sessions) == 1)
             yield Question(
                 prepared.template,
                 prepared.tables,
                 prepared.split,
-                prepared.columns,
+                kept.columns,
                 at,
                 at.freshness.value,
                 homes,
@@ -222,24 +233,38 @@ class Island:
             self.close()  # the next query must not see the state that this one has seen
             raise
 
-    def _prepared(self, asked: Asked) -> Prepared:
-        of = (asked.sql, repr(asked.parameters), asked.tables)  # to Python, 1 is True and 1.0
-        if of not in self._kept:
-            try:
-                catalogue = self.setting.catalogue
-                if asked.tables is not None:
-                    catalogue = catalogue.only(dict(asked.tables))
-                resolved = resolve(asked.sql, catalogue, asked.parameters)
-                tables = tuple(shown for _, shown in resolved.places)
-                homes, place = self._homes(tables)
-                divided = _divided(resolved, {place, *homes.values()})
-                self._kept[of] = Prepared(resolved.template(), tables, divided)
-            except RecursionError as error:
-                raise QueryRefused("the query is nested too deeply", hint="Flatten it.") from error
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+    def _prepared(self, asked: Asked) -> tuple[Prepared, Mapping[str, str]]:
+        """Look at a query, or remember it; tell what stands in the places of marks: the values of
+        parameters for which others of their types would be looked at the same.
+        """
+        given = asked.parameters
+        marked = {number for number, value in enumerate(given, 1) if is_any(value)}
+        try:
+            if marked:
+                marked &= self._compared(asked.sql)
+            # To Python, 1 is True and 1.0.
+            forms = tuple(type(v) if n in marked else repr(v) for n, v in enumerate(given, 1))
+            of = (asked.sql, forms, asked.tables)
+            if of not in self._kept:
+                self._kept[of] = self._looked_at(asked, marked)
+        except QueryRefused:
+            return self._looked_at(asked, frozenset()), {}  # so that no mark is told
+        except RecursionError as error:
+            raise QueryRefused("the query is nested too deeply", hint="Flatten it.") from error
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
         self._kept.move_to_end(of)
-        return self._kept[of]
+        return self._kept[of], values(given, marked)
+
+    def _looked_at(self, asked: Asked, marked: AbstractSet[int]) -> Prepared:
+        catalogue = self.setting.catalogue
+        if asked.tables is not None:
+            catalogue = catalogue.only(dict(asked.tables))
+        resolved = resolve(asked.sql, catalogue, asked.parameters, marked)
+        tables = tuple(shown for _, shown in resolved.places)
+        homes, place = self._homes(tables)
+        divided = _divided(resolved, {place, *homes.values()})
+        return Prepared(resolved.template(), tables, divided)
 
     def _homes(self, tables: Sequence[Shown]) -> tuple[dict[Outlet, Shim], Whole]:
         """Find who holds each table, and the warehouse that answers alone if one does: the same

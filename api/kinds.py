@@ -6,6 +6,7 @@ have, and of what is known to agree: everything else has no kind, and is left to
 """
 
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -77,6 +78,11 @@ INTEGER_DIGITS = 19
 """Of a bigint among decimals."""
 LITERAL_MOST = 2**31 - 1
 """A larger one is of another type, to each of them its own."""
+
+MARK = f"headrace_{secrets.token_hex(16)}_"
+"""Of a parameter: it stands for a whole number up to that, or for a text that is no date. Nobody
+who writes a query can know it, so no text of theirs can hold it.
+"""
 
 DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?")
@@ -223,7 +229,8 @@ def of_columns(outlet: Outlet) -> dict[str, Kind]:
 def _literal(node: exp.Literal) -> Kind | None:
     if node.is_string:
         return WORDS
-    if node.name.isdecimal() and int(node.name) <= LITERAL_MOST:
+    is_mark = node.name.startswith(MARK)
+    if is_mark or (node.name.isdecimal() and int(node.name) <= LITERAL_MOST):
         return Kind(Sort.INTEGER, is_literal=True)
     found = DECIMAL.fullmatch(node.name)
     if found and len(node.name) <= PRECISION_MOST:

@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import cast
 
@@ -13,6 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from api import grammar
 from api.errors import QueryRefused
+from api.kinds import BY_ORDER, COMPARISONS, DAY, LITERAL_MOST, MARK, MOMENT
 
 DIALECT = "postgres"
 
@@ -45,24 +47,56 @@ ALLOWED = "docs/querying.md lists what the island answers."
 Parameter = None | bool | int | float | str | Sequence["Parameter"]
 """A value that stands for $1, $2 and so on."""
 
+COMPARED = (*COMPARISONS, *BY_ORDER, exp.In)
+"""Where a value of a type may stand for every other: all else may depend on which it is."""
 
-def parse(sql: str, parameters: Sequence[Parameter] = ()) -> exp.Query:
-    """Parse `sql`, refuse what is not allowed, and fold names as PostgreSQL does."""
-    if len(sql) > SQL_CHARS_MAX:
-        raise QueryRefused(
-            f"the query has {len(sql)} characters, and {SQL_CHARS_MAX} are allowed",
-            hint="Shorten it; long lists of values can often be a range or a join.",
-        )
-    if NOT_TEXT.search(sql):
-        raise QueryRefused(
-            "the query has a NUL character or half a surrogate pair in it", hint="Take it out."
-        )
-    statement = _bound(_one_statement(sql), parameters)
+
+def parse(
+    sql: str, parameters: Sequence[Parameter] = (), marked: AbstractSet[int] = frozenset()
+) -> exp.Query:
+    """Parse `sql`, refuse what is not allowed, and fold names as PostgreSQL does.
+
+    In the places of the parameters whose numbers are `marked` are marks, for `put`.
+    """
+    statement = _bound(_one_statement(sql), parameters, marked)
     for node in statement.walk():
         _check(node, sql)
     for select in statement.find_all(exp.Select):
         select.set("expressions", [_named(item, sql) for item in select.expressions])
     return normalize_identifiers(statement, dialect=DIALECT)
+
+
+def compared(sql: str) -> frozenset[int]:
+    """Name the parameters that stand in comparisons alone."""
+    found: dict[bool, set[int]] = {True: set(), False: set()}
+    for node in _one_statement(sql).find_all(exp.Parameter):
+        if node.name.isdecimal():
+            found[isinstance(node.parent, COMPARED)].add(int(node.name))
+    return frozenset(found[True] - found[False])
+
+
+def is_any(value: Parameter) -> bool:
+    """Tell whether, where it is compared, all of its type are looked at as this value is."""
+    if isinstance(value, str):
+        return not (NOT_TEXT.search(value) or DAY.fullmatch(value) or MOMENT.fullmatch(value))
+    return type(value) is int and 0 <= value <= LITERAL_MOST
+
+
+def values(parameters: Sequence[Parameter], marked: AbstractSet[int]) -> dict[str, str]:
+    """Give what stands in the place of each mark: all engines write such values alike."""
+    given = [(number, parameters[number - 1]) for number in marked]
+    return {_mark(v, n).sql(DIALECT): _literal(v, n).sql(DIALECT) for n, v in given}
+
+
+def put(text: str, values: Mapping[str, str]) -> str:
+    """Put values in the places of their marks."""
+    for mark, value in values.items():
+        text = text.replace(mark, value)
+    return text
+
+
+def _mark(value: Parameter, number: int) -> exp.Literal:
+    return exp.Literal(this=f"{MARK}{number}_", is_string=isinstance(value, str))
 
 
 def render(query: exp.Query) -> str:
@@ -93,6 +127,15 @@ def refuse(node: exp.Expr, what: str, hint: str) -> QueryRefused:
 
 
 def _one_statement(sql: str) -> exp.Query:
+    if len(sql) > SQL_CHARS_MAX:
+        raise QueryRefused(
+            f"the query has {len(sql)} characters, and {SQL_CHARS_MAX} are allowed",
+            hint="Shorten it; long lists of values can often be a range or a join.",
+        )
+    if NOT_TEXT.search(sql):
+        raise QueryRefused(
+            "the query has a NUL character or half a surrogate pair in it", hint="Take it out."
+        )
     dialect = Dialect.get_or_raise(DIALECT)
     try:
         tokens = dialect.tokenize(sql)
@@ -109,7 +152,9 @@ def _one_statement(sql: str) -> exp.Query:
     return cast(exp.Query, statements[0])
 
 
-def _bound(statement: exp.Query, parameters: Sequence[Parameter]) -> exp.Query:
+def _bound(
+    statement: exp.Query, parameters: Sequence[Parameter], marked: AbstractSet[int]
+) -> exp.Query:
     """Put values in the places of parameters: as nodes of the tree, never as text."""
     used = set()
     for node in list(statement.find_all(exp.Parameter)):
@@ -121,7 +166,8 @@ def _bound(statement: exp.Query, parameters: Sequence[Parameter]) -> exp.Query:
                 f"{len(parameters)} parameters were sent: the first is $1.",
             )
         used.add(number)
-        node.replace(_literal(parameters[number - 1], number))
+        stands = _mark if number in marked else _literal
+        node.replace(stands(parameters[number - 1], number))
     unused = set(range(1, len(parameters) + 1)) - used
     if unused:
         raise QueryRefused(

@@ -12,7 +12,7 @@ from sqlglot import exp
 from api.joined import Source, conditions, tables
 from api.kinds import Kind, of_columns
 from api.resolve import Template
-from api.split import Split, tables_of, written
+from api.split import Split, tables_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +66,26 @@ def cut(
     """
     of = {number: group for group in together for number in group}
     firsts = [n for n in range(len(divided.sources)) if of.get(n, (n,))[0] == n]
-    found = tables_of(divided.part)
     made = tuple(
         _joined(divided, of[n], dialects[n])
         if n in of
-        else _alone(divided.sources[n], found[n], dialects[n], with_key=n in staged)
+        else _alone(divided, n, dialects[n], with_key=n in staged)
         for n in firsts
     )
     if not together:
         return Pieces(made, divided.parts["duckdb"])
-    return Pieces(made, written(_over(divided, of, firsts), "duckdb"))
+    return Pieces(made, divided.written(_over(divided, of, firsts), "duckdb"))
 
 
-def _alone(source: Source, table: exp.Table, dialect: str, *, with_key: bool) -> Piece:
+def _alone(divided: Split, number: int, dialect: str, *, with_key: bool) -> Piece:
+    source, table = divided.sources[number], tables_of(divided.part)[number]
     kinds = of_columns(source.shown.outlet)
     names = dict.fromkeys([*source.needed, *(source.shown.outlet.key if with_key else ())])
     query = exp.select(*(exp.column(n, table=source.name, quoted=True) for n in names))
     query.set("from_", exp.From(this=table.copy()))
     if source.filter is not None:
         query.set("where", exp.Where(this=source.filter.copy()))
-    return Piece((source,), {name: kinds[name] for name in names}, written(query, dialect))
+    return Piece((source,), {name: kinds[name] for name in names}, divided.written(query, dialect))
 
 
 def _joined(divided: Split, group: tuple[int, ...], dialect: str) -> Piece:
@@ -107,7 +107,7 @@ def _joined(divided: Split, group: tuple[int, ...], dialect: str) -> Piece:
         query.set("joins", [join.copy() for join in divided.part.args["joins"][: len(group) - 1]])
         held = [source.filter for source in sources if source.filter is not None]
     query.set("where", _where(held))
-    return Piece(sources, columns, written(query, dialect))
+    return Piece(sources, columns, divided.written(query, dialect))
 
 
 def _over(divided: Split, of: Mapping[int, tuple[int, ...]], firsts: Sequence[int]) -> exp.Select:

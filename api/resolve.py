@@ -1,15 +1,16 @@
 """Resolving: which names in a query are tables of the catalogue, and which the query's own."""
 
 import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from api import grammar
 from api.catalogue import Catalogue, Shown
 from api.errors import QueryRefused
-from api.parse import ALLOWED, Parameter, parse, place, refuse, render
+from api.parse import ALLOWED, Parameter, parse, place, put, refuse, render
 
 # What a table in a FROM clause may have beside its name; `joins` are those in its parentheses.
 TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
@@ -43,6 +44,10 @@ class Template:
     text: str
     tables: int
 
+    def bound(self, values: Mapping[str, str]) -> "Template":
+        """Put values of parameters in the places of their marks."""
+        return replace(self, text=put(self.text, values))
+
     def filled(self, sources: Sequence[str]) -> str:
         """Put a subquery in each place."""
         assert len(sources) == self.tables
@@ -64,9 +69,14 @@ ALL_OF = "SELECT * FROM "
 MARK = f"headrace_{secrets.token_hex(16)}_"
 
 
-def resolve(sql: str, catalogue: Catalogue, parameters: Sequence[Parameter] = ()) -> Resolved:
+def resolve(
+    sql: str,
+    catalogue: Catalogue,
+    parameters: Sequence[Parameter] = (),
+    marked: AbstractSet[int] = frozenset(),
+) -> Resolved:
     """Parse a query and find its tables; refuse names that are neither."""
-    query = parse(sql, parameters)
+    query = parse(sql, parameters, marked)
     places = tuple(
         (table, _find(table, catalogue)) for table in _tables(query, visible=frozenset())
     )

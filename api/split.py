@@ -6,13 +6,13 @@ cells of both sides are merged, and the answer's columns are computed of what co
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from api.joined import Joined, NotAlike, Source, joined
 from api.kinds import BOOLEAN, INTEGER, Alike, Kind, Sort
-from api.parse import render
+from api.parse import put, render
 from api.resolve import Resolved, Template, marked
 from etl_procs.columns import PRECISION_MOST
 
@@ -57,6 +57,17 @@ class Split:
     by; empty: the parts follow each other as they are.
     """
     outs: tuple[Out, ...]
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Of parameters, by their marks: the texts have the values, the expressions the marks."""
+
+    def bound(self, values: Mapping[str, str]) -> "Split":
+        """Put values of parameters in the places of their marks."""
+        parts = {dialect: part.bound(values) for dialect, part in self.parts.items()}
+        return replace(self, parts=parts, merged=put(self.merged, values), values=values)
+
+    def written(self, query: exp.Select, dialect: str) -> Template:
+        """Write what was made of its part."""
+        return written(query, dialect).bound(self.values)
 
 
 def split(resolved: Resolved, *, orders_text: bool) -> Split:

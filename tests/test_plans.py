@@ -24,6 +24,7 @@ from api.errors import NoLonger, Unfinished
 from api.finish import quotient
 from api.island import Asked
 from api.plans import Candidate, Plan
+from api.resolve import Resolved, resolve
 from headrace.clock import SystemClock
 from headrace.errors import ConfigError
 from migrations import layout, warehouse
@@ -177,6 +178,61 @@ def test_parameters_that_python_takes_for_the_same_are_different(island: Answeri
         for value in (1, True, 1.0)
     ]
     assert kinds == ["integer", "boolean", "double precision"]
+
+
+COMPARED = [
+    "SELECT note, count(*) FROM sales WHERE id <= $1 AND note <> $2 GROUP BY 1 "
+    "HAVING count(*) < $1 ORDER BY 1",
+    "SELECT a.id, b.id FROM sales a JOIN refunds b ON a.id = b.id WHERE a.id < $1 AND a.note >= $2",
+    "SELECT id, id = $1, note IN ('a', $2) FROM sales WHERE id BETWEEN 0 AND $1 OR note = $2",
+]
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The queries whose text is looked at."""
+    found: list[str] = []
+
+    def looking(sql: str, *more: Any) -> Resolved:
+        found.append(sql)
+        return resolve(sql, *more)
+
+    monkeypatch.setattr("api.island.resolve", looking)
+    return found
+
+
+def test_a_query_that_comes_with_other_values_to_compare_with_is_not_looked_at_again(
+    island: Answering, store: shop.Shop, connection: warehouse.Connection, looked: list[str]
+) -> None:
+    store.sell((1, 1.0, "a"), (2, -2.0, "it's"))
+    store.push(connection)
+    store.sell((3, 3.0, "a"), (4, -4.0, "\\"))
+    for sql in COMPARED:
+        for most, text in [(3, "it's"), (2, "\\"), (9, "a"), (1, "$1"), (9, "")]:
+            written = "'" + text.replace("'", "''") + "'"
+            plain = sql.replace("$1", str(most)).replace("$2", written)
+            for plan in (Plan.SHIP, None):
+                found = island.query(sql, parameters=(most, text), plan=plan)
+                expected = island.query(plain, plan=plan)
+                assert sorted(found.rows, key=repr) == sorted(expected.rows, key=repr)
+    assert [looked.count(sql) for sql in COMPARED] == [1, 1, 1]
+
+
+def test_what_may_depend_on_a_value_is_looked_at_for_each(
+    island: Answering, store: shop.Shop, connection: warehouse.Connection, looked: list[str]
+) -> None:
+    asked: list[tuple[str, Any, Any]] = [
+        ("SELECT id FROM sales ORDER BY id LIMIT $1", 1, 2),
+        ("SELECT id FROM sales WHERE id < $1", 1, 2**40),
+        ("SELECT id FROM sales WHERE note > $1", "2026-01-01", "2026-01-02"),
+        ("SELECT id + $1 FROM sales WHERE id < $1", 1, 2),
+        ("SELECT id FROM sales WHERE note LIKE $1", "a", "\\a"),
+    ]
+    for sql, *values in asked:
+        looked.clear()
+        for value in values:
+            island.query(sql, parameters=(value,))
+        assert looked == [sql, sql], values
 
 
 def test_the_island_writes_the_zero_of_a_fraction(
