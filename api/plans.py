@@ -1,7 +1,6 @@
 """Plans: the ways to answer a query at a cut, what each would cost, and which one is taken."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -25,8 +24,6 @@ class Candidate:
     plan: Plan
     cost_ms: float | None = None
     why_not: str = ""
-    sql: Mapping[str, str] = field(default_factory=dict)
-    """What would be asked of each engine, by its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class Question:
                 )
             return Decision(only, (only,), "no warehouse has all of its tables")
         if not any(part.staged for part in self.at.parts.values()):
-            alone = Candidate(Plan.WAREHOUSE, 0.0, sql={self.place.name: self._there()})
+            alone = Candidate(Plan.WAREHOUSE, 0.0)
             return Decision(alone, (alone,), "nothing that the query reads is staged")
         is_divided = isinstance(self.split, str) or len(self.split.sources) == 1
         ship, other = self._ship(), self._split() if is_divided else self._gather()
@@ -118,7 +118,11 @@ class Question:
             "plan": decision.chosen.plan.value,
             "because": decision.because,
             "candidates": [
-                {**asdict(candidate), "plan": candidate.plan.value}
+                {
+                    **asdict(candidate),
+                    "plan": candidate.plan.value,
+                    "sql": {} if candidate.why_not else self._sql(candidate.plan),
+                }
                 for candidate in decision.candidates
             ],
             "tables": [
@@ -134,6 +138,38 @@ class Question:
             "as_of": dict(self.at.as_of),
             "freshness": self.freshness,
         }
+
+    def _sql(self, plan: Plan) -> Mapping[str, str]:
+        """Write what would be asked of each engine, by its name."""
+        match plan:
+            case Plan.WAREHOUSE:
+                return {self.place.name: self._there()}
+            case Plan.SHIP:
+                return {self.place.name: self._with_staged()}
+            case Plan.SPLIT:
+                return self._sql_split()
+            case Plan.GATHER:
+                return self._sql_gathered()
+
+    def _sql_split(self) -> dict[str, str]:
+        assert isinstance(self.split, Split)
+        home = self.homes[self.split.sources[0].shown.outlet]
+        held = {STAGED} if any(self._part(s).staged for s in self.split.sources) else set()
+        sql = {home.name: self._part_there(self.split, home)}
+        if held or self.split.merged:
+            sql["island"] = island_sql(self.split, {THERE, *held})
+        return sql
+
+    def _sql_gathered(self) -> dict[str, str]:
+        assert isinstance(self.split, Split)
+        sql: dict[str, str] = {}
+        _, made = self._cheapest
+        for piece in made.pieces:
+            name = self._home(piece).name
+            sql[name] = "; ".join(filter(None, [sql.get(name), self._asked(piece)]))
+        held = {gathered(n)[1] for n, piece in enumerate(made.pieces) if self._held_of(piece)}
+        sql["island"] = gathered_sql(self.split, made, held)
+        return sql
 
     def _there(self) -> str:
         return self.template.filled(
@@ -173,7 +209,7 @@ class Question:
         query = self.place.estimate(self._there())
         adds_rows = isinstance(self.split, Split) and not self.split.merged
         cost = costs.shipped(self.rates, query, self._staged(), adds_rows=adds_rows)
-        return Candidate(Plan.SHIP, cost, sql={self.place.name: self._with_staged()})
+        return Candidate(Plan.SHIP, cost)
 
     def _split(self) -> Candidate:
         if why_not := self._why_not():
@@ -182,11 +218,7 @@ class Question:
         home = self.homes[self.split.sources[0].shown.outlet]
         plain = [home.there(source.shown, self._part(source)) for source in self.split.sources]
         part = home.estimate(self.split.parts[home.dialect].filled(plain))
-        held = {STAGED} if any(self._part(s).staged for s in self.split.sources) else set()
-        sql = {home.name: self._part_there(self.split, home)}
-        if held or self.split.merged:
-            sql["island"] = island_sql(self.split, {THERE, *held})
-        return Candidate(Plan.SPLIT, costs.split(self.rates, part, self._staged()), sql=sql)
+        return Candidate(Plan.SPLIT, costs.split(self.rates, part, self._staged()))
 
     def _why_not(self) -> str:
         """Say why the island cannot compute any of it."""
@@ -199,7 +231,7 @@ class Question:
         for outlet, part in self.at.parts.items():
             if part.staged:
                 rows = staged.carried(outlet, staged.read(outlet, *part.staged))
-                self.place.ship(outlet, rows)
+                self.place.ship(outlet, part, rows)
         return self._with_staged()
 
     def _parts(self, finisher: Finisher) -> Iterator[pa.RecordBatch]:
@@ -207,7 +239,7 @@ class Question:
         outlet = self.split.sources[0].shown.outlet
         home, held = self.homes[outlet], self._held(outlet)
         if held is not None and outlet.key:
-            self.place.ship(outlet, [held.select(list(outlet.key))])
+            self.place.ship(outlet, self.at.parts[outlet], [held.select(list(outlet.key))])
         there = home.rows(self._part_there(self.split, home), of_cells(self.split.cells))
         return finisher.finish(self.split, self.columns, there, held)
 
@@ -221,15 +253,7 @@ class Question:
     def _gather(self) -> Candidate:
         if why_not := self._why_not():
             return Candidate(Plan.GATHER, why_not=why_not)
-        assert isinstance(self.split, Split)
-        sql: dict[str, str] = {}
-        cost, made = self._cheapest
-        for piece in made.pieces:
-            name = self._home(piece).name
-            sql[name] = "; ".join(filter(None, [sql.get(name), self._asked(piece)]))
-        held = {gathered(n)[1] for n, piece in enumerate(made.pieces) if self._held_of(piece)}
-        sql["island"] = gathered_sql(self.split, made, held)
-        return Candidate(Plan.GATHER, cost, sql=sql)
+        return Candidate(Plan.GATHER, self._cheapest[0])
 
     @cached_property
     def _cheapest(self) -> tuple[float, Pieces]:

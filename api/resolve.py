@@ -81,7 +81,28 @@ def resolve(
         (table, _find(table, catalogue)) for table in _tables(query, visible=frozenset())
     )
     _check_attributes(query, catalogue)
-    return Resolved(query, places)
+    return Resolved(query, _narrowed(query, places))
+
+
+def _narrowed(
+    query: exp.Query, places: tuple[tuple[exp.Table, Shown], ...]
+) -> tuple[tuple[exp.Table, Shown], ...]:
+    """Leave out columns that the query does not name; none, where it may mean all of a table."""
+    named = {identifier.name.lower() for identifier in query.find_all(exp.Identifier)}
+    tables = {table.alias_or_name for table, _ in places}
+    tables |= {alias.name for alias in query.find_all(exp.TableAlias)}
+    if (
+        any(not isinstance(star.parent, exp.Count) for star in query.find_all(exp.Star))
+        or any(column.name in tables for column in query.find_all(exp.Column))
+        or any(alias.columns for alias in query.find_all(exp.TableAlias))
+        or any(join.method for join in query.find_all(exp.Join))
+    ):
+        return places
+    found = []
+    for table, shown in places:
+        names = tuple(name for name in shown.columns if name in named)
+        found.append((table, replace(shown, columns=names or shown.columns[:1])))
+    return tuple(found)
 
 
 def _tables(node: exp.Expr, visible: frozenset[str]) -> Iterator[exp.Table]:

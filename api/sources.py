@@ -2,17 +2,23 @@
 
 Rows that are there and rows that were shipped are added up. For an outlet with a key these are
 operations: a row that is there counts if none of them has its key.
+
+Many rows are shipped into a temporary table. A few are written into the query: PostgreSQL reads a
+temporary table in one process, and these in several. Then what tells apart by key stands around
+the union, whose members are plain: so both can be read in the order that the query wants.
 """
 
 from collections.abc import Sequence
 from typing import LiteralString
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import sql
 
 from api.catalogue import Shown
 from api.cut import Part, There
-from etl_procs.columns import Column
-from etl_procs.model import Outlet
+from etl_procs.columns import Column, Type
+from etl_procs.model import Kept, Outlet
 from migrations import tables
 
 SELECT: LiteralString = "SELECT {columns} FROM {table} AS there"
@@ -20,11 +26,43 @@ NOT_SHIPPED: LiteralString = "NOT EXISTS (SELECT FROM pg_temp.{shipped} AS stage
 SHIPPED: LiteralString = "SELECT {columns} FROM pg_temp.{shipped} AS staged"
 NOT_DELETED: LiteralString = "NOT {deleted}"
 
+FEW_ROWS, FEW_BYTES = 10_000, 2 * 2**20
+"""So much at most is written into a query."""
+
+BOTH: LiteralString = """\
+SELECT {columns} FROM (
+SELECT {all}, true AS _there FROM {table} AS there UNION ALL SELECT {all}, false FROM {written}
+) AS staged"""
+NOT_WRITTEN: LiteralString = "({key}) NOT IN (SELECT * FROM {written})"
+IS_WRITTEN: LiteralString = "(NOT _there OR {not_written})"
+WRITTEN: LiteralString = "unnest({values}) AS staged ({names})"
+UNKNOWN = "..."
+"""What is shown of values that were not read."""
+
+CREATE: LiteralString = """\
+CREATE TEMPORARY TABLE {name} ON COMMIT DELETE ROWS AS SELECT * FROM {delta} WITH NO DATA"""
+CREATE_KEPT: LiteralString = """\
+CREATE TEMPORARY TABLE {name} ON COMMIT DELETE ROWS AS
+SELECT NULL::bigint AS {batch}, NULL::integer AS {partition}, none.* FROM ({there}) AS none"""
+
 BOUNDED: LiteralString = """\
 (SELECT {columns} FROM {main} UNION ALL SELECT {columns} FROM {delta} AS delta WHERE {within})"""
 WITHIN: LiteralString = "(delta.{partition} = {number} AND delta.{batch} <= {through})"
 
 BATCH, DELETED, PARTITION = map(sql.Identifier, (tables.BATCH, tables.DELETED, tables.PARTITION))
+
+
+def created(name: str, outlet: Outlet) -> sql.Composed:
+    """Make the statement of a temporary table: as delta is; a stream has none."""
+    if isinstance(outlet, Kept):
+        return sql.SQL(CREATE_KEPT).format(
+            name=sql.Identifier(name),
+            batch=sql.Identifier(tables.BATCH),
+            partition=sql.Identifier(tables.PARTITION),
+            there=there(Shown(outlet, outlet.columns.names), Part(There.NONE)),
+        )
+    delta = tables.identifier(tables.delta(outlet))
+    return sql.SQL(CREATE).format(name=sql.Identifier(name), delta=delta)
 
 
 def there(shown: Shown, part: Part) -> sql.Composed:
@@ -65,6 +103,65 @@ def whole(shown: Shown, part: Part, shipped: str) -> sql.Composed:
     return sql.SQL(both).format(
         there_unless(shown, part, shipped), added + _where(shown, conditions)
     )
+
+
+def are_few(part: Part) -> bool:
+    """Tell whether what is staged is to be written into the query."""
+    return part.rows <= FEW_ROWS and part.size <= FEW_BYTES
+
+
+def there_unless_written(shown: Shown, part: Part, rows: pa.Table | None) -> sql.Composed:
+    """Select what it has, but for the keys of rows; None: they are not known yet."""
+    return _there(shown, part, [_not_written(shown.outlet, rows)])
+
+
+def whole_written(shown: Shown, part: Part, rows: pa.Table | None) -> sql.Composed:
+    """Select what it has, and these rows."""
+    outlet, conditions = shown.outlet, list[sql.Composable]()
+    columns = outlet.columns.columns
+    if not shown.where:  # which may name any of them
+        columns = tuple(c for c in columns if c.name in (*shown.columns, *outlet.key))
+    added = rows
+    if outlet.key:
+        not_written = _not_written(outlet, rows)
+        conditions.append(sql.SQL(IS_WRITTEN).format(not_written=not_written))
+        if rows is not None:
+            added = rows.filter(pc.invert(rows[tables.DELETED]))
+    both = sql.SQL(BOTH).format(
+        columns=_names(shown.columns),
+        all=_names([column.name for column in columns]),
+        table=_table(outlet, part),
+        written=_written(columns, added),
+    )
+    return both + _where(shown, conditions)
+
+
+def _not_written(outlet: Outlet, rows: pa.Table | None) -> sql.Composed:
+    columns = [column for column in outlet.columns.columns if column.name in outlet.key]
+    names = _names([column.name for column in columns])
+    return sql.SQL(NOT_WRITTEN).format(key=names, written=_written(columns, rows))
+
+
+def _written(columns: Sequence[Column], rows: pa.Table | None) -> sql.Composed:
+    """Write rows as what stands in a FROM clause."""
+    values = [
+        sql.SQL("{}::{}[]").format(
+            sql.Literal(UNKNOWN if rows is None else _array(column, rows[column.name])),
+            sql.SQL(_type(column)),
+        )
+        for column in columns
+    ]
+    names = _names([column.name for column in columns])
+    return sql.SQL(WRITTEN).format(values=sql.SQL(", ").join(values), names=names)
+
+
+def _array(column: Column, values: pa.ChunkedArray) -> str:
+    """Write a column as PostgreSQL reads an array."""
+    texts = pc.cast(values, pa.string())
+    if column.type is Type.TEXT:
+        escaped = pc.replace_substring_regex(texts, r'(["\\\\])', r"\\\1")
+        texts = pc.binary_join_element_wise('"', escaped, '"', "")
+    return "{" + ",".join(pc.fill_null(texts, "NULL").to_pylist()) + "}"
 
 
 def _there(shown: Shown, part: Part, conditions: list[sql.Composable]) -> sql.Composed:

@@ -97,6 +97,10 @@ class Columns:
         fields = [pa.field(c.name, c.arrow, nullable=not c.required) for c in self.columns]
         object.__setattr__(self, "arrow", pa.schema(fields))
 
+    def __hash__(self) -> int:
+        # Tables are looked up by all that they are, several times for each query.
+        return hash(self.sql)
+
     def only(self, names: Collection[str]) -> "Columns":
         """Give some of them, in their order."""
         columns = tuple(column for column in self.columns if column.name in names)

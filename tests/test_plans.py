@@ -16,7 +16,7 @@ from serving import Client, assert_problem, serving
 from shop import HERE, Answering, Warehoused, ask, island_over
 from waiting import until
 
-from api import costs, plans
+from api import costs, plans, sources
 from api.calibrate import Calibration
 from api.costs import Estimate, Rates, Staged
 from api.cut import Freshness
@@ -57,7 +57,7 @@ def test_explain_tells_each_plan_its_cost_and_what_engines_are_asked(client: Cli
     assert (ship["plan"], split["plan"]) == ("ship", "split")
     assert told["plan"] == min((ship, split), key=lambda one: one["cost_ms"])["plan"]
     assert "are less than" in told["because"]
-    assert "pg_temp" in ship["sql"]["default"]
+    assert "unnest(" in ship["sql"]["default"]
     assert 'WHERE "sales"."id" > 0 GROUP BY "sales"."note"' in split["sql"]["default"]
     assert "GROUP BY c0" in split["sql"]["island"]
     assert told["as_of"] == {"shop": 2}
@@ -333,10 +333,46 @@ def test_calibrating_measures_every_rate_and_leaves_nothing(
     until(lambda: not left.fetchall(), 10, lambda: "its tables are still there")
 
 
+def test_a_few_staged_rows_keep_a_warehouse_from_neither_its_order_nor_its_processes(
+    island: Answering, connection: warehouse.Connection, tmp_path: Path, warehouse_url: str
+) -> None:
+    """Those of a temporary table would, and so would a condition on a member of the union."""
+    store = Warehoused(tmp_path / "of-every", every.flow)
+    of_every = island_over(warehouse_url, store.reader, every.flow)
+    layout.prepare(connection, HERE, every.flow)
+    every.GIVEN.clear()
+    texts = ["it's", 'a "b"', "\\", "{NULL}", "", None]
+    rows: list[tuple[every.Row, bool | None]] = [
+        ((id, id, None, texts[id % 6], *[None] * 5), False) for id in range(12)
+    ]
+    store.run(every.numbers, *every.batches([rows[:6]]))
+    store.push(connection)
+    store.merge(connection)
+    gone: list[tuple[every.Row, bool | None]] = [(rows[0][0], True)]
+    store.run(every.numbers, *every.batches([rows[6:], gone]))
+    sql = "SELECT id, t FROM states ORDER BY id LIMIT 9"
+    found = of_every.query(sql, plan=Plan.SHIP).rows
+    assert found == tuple((id, texts[id % 6]) for id in range(1, 10))
+    (ship, *_) = of_every.explain(Asked(sql))["candidates"]
+    written = ship["sql"][HERE.name].replace("'...'", "'{1,2}'")
+    assert '"w"' not in written, "no query needs it"
+    connection.execute("SET enable_seqscan TO off; SET enable_sort TO off")
+    plan = "".join(str(line) for (line,) in connection.execute(b"EXPLAIN " + written.encode()))
+    assert "Merge Append" in plan
+    assert "Index Scan" in plan
+    connection.execute("RESET enable_sort; SET parallel_setup_cost TO 0")
+    connection.execute("SET parallel_tuple_cost TO 0; SET min_parallel_table_scan_size TO 0")
+    count = written.replace(' ORDER BY "id" LIMIT 9', "")
+    plan = "".join(str(line) for (line,) in connection.execute(b"EXPLAIN " + count.encode()))
+    assert "Parallel Append" in plan
+    store.close()
+
+
 def test_what_was_shipped_does_not_stay_behind(
-    island: Answering, store: shop.Shop, connection: warehouse.Connection
+    island: Answering, store: shop.Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of a transaction that was rolled back would stay in a temporary table's file."""
+    monkeypatch.setattr(sources, "FEW_ROWS", 1_000)
     store.sell(*[(number, 1.0, "x" * 100) for number in range(2_000)])
     for _ in range(3):
         assert island.query("SELECT count(*) FROM sales", plan=Plan.SHIP).rows == ((2_000,),)

@@ -64,7 +64,7 @@ class Whole(Shim, Protocol):
         """Get ready to be sent rows of these tables: before a snapshot, which only reads."""
         ...
 
-    def ship(self, outlet: Outlet, rows: Iterable[pa.Table]) -> None:
+    def ship(self, outlet: Outlet, part: Part, rows: Iterable[pa.Table]) -> None:
         """Send rows of a table, or their keys alone; they are there until the snapshot ends."""
         ...
 

@@ -23,11 +23,11 @@ from api import sources
 from api.answer import ARROW, NUMERIC, Column, named
 from api.catalogue import Flow, Shown
 from api.costs import Estimate
-from api.cut import Part, Seen, There
+from api.cut import Part, Seen
 from api.errors import SLOW, LimitExceeded, NotReady, QueryRefused
-from etl_procs.model import Kept, Outlet
+from etl_procs.model import Outlet
 from headrace.errors import HeadraceError
-from migrations import ledger, roles, tables, warehouse
+from migrations import ledger, roles, warehouse
 from migrations.errors import Away, translated
 from migrations.warehouse import Warehouse
 
@@ -51,11 +51,6 @@ LIMIT: LiteralString = "SELECT set_config('statement_timeout', {timeout_ms}::tex
 BEGIN: LiteralString = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 EXPORT: LiteralString = "SELECT pg_export_snapshot()"
 IMPORT: LiteralString = "SET TRANSACTION SNAPSHOT {snapshot}"
-CREATE: LiteralString = """\
-CREATE TEMPORARY TABLE {name} ON COMMIT DELETE ROWS AS SELECT * FROM {delta} WITH NO DATA"""
-CREATE_KEPT: LiteralString = """\
-CREATE TEMPORARY TABLE {name} ON COMMIT DELETE ROWS AS
-SELECT NULL::bigint AS {batch}, NULL::integer AS {partition}, none.* FROM ({there}) AS none"""
 ANALYZE: LiteralString = "ANALYZE pg_temp.{name}"
 
 EXPLAIN = b"EXPLAIN (FORMAT JSON) "
@@ -91,6 +86,8 @@ class Postgres:
         self._place = place
         self._timeout_ms = 0
         self._made: dict[Outlet, str] = {}
+        self._written: dict[Outlet, pa.Table] = {}
+        """Rows that are to be written into the query at hand."""
         self._coming: Generator[pa.RecordBatch] | None = None
         """The rows of a query that have not all come yet."""
         with translated("connecting to the warehouse"):
@@ -128,7 +125,7 @@ class Postgres:
             name = f"staged_{len(self._made)}"
             try:
                 with _told(self._timeout_ms):
-                    self._do(_create(name, outlet))
+                    self._do(sources.created(name, outlet))
             except NotReady as error:
                 raise _unprepared(outlet.dataflow) from error
             self._made[outlet] = name
@@ -161,11 +158,17 @@ class Postgres:
         return sources.there(shown, part).as_string(None)
 
     def there_unless(self, shown: Shown, part: Part) -> str:
-        """Select it but for the keys in the temporary table."""
+        """Select it but for the keys that were shipped."""
+        if sources.are_few(part):
+            rows = self._written.get(shown.outlet)
+            return sources.there_unless_written(shown, part, rows).as_string(None)
         return sources.there_unless(shown, part, self._made[shown.outlet]).as_string(None)
 
     def whole(self, shown: Shown, part: Part) -> str:
-        """Select it, and what is in the temporary table."""
+        """Select it, and what was shipped."""
+        if sources.are_few(part):
+            rows = self._written.get(shown.outlet)
+            return sources.whole_written(shown, part, rows).as_string(None)
         return sources.whole(shown, part, self._made[shown.outlet]).as_string(None)
 
     def estimate(self, query: str) -> Estimate:
@@ -175,8 +178,13 @@ class Postgres:
         plan = cast(Any, found)[0]["Plan"]
         return Estimate(plan["Plan Rows"], plan["Plan Width"], plan["Total Cost"])
 
-    def ship(self, outlet: Outlet, rows: Iterable[pa.Table]) -> None:
-        """Copy rows into a temporary table, and have PostgreSQL look at them."""
+    def ship(self, outlet: Outlet, part: Part, rows: Iterable[pa.Table]) -> None:
+        """Copy rows into a temporary table, and have PostgreSQL look at them; keep a few for the
+        text of the query.
+        """
+        if sources.are_few(part):
+            self._written[outlet] = pa.concat_tables(rows)
+            return
         name = self._made[outlet]
         count = 0
         with _told(self._timeout_ms), self._asking.cursor() as cursor:
@@ -221,6 +229,7 @@ class Postgres:
 
     def end(self) -> None:
         """End both transactions. Only a commit takes away what was shipped, files and all."""
+        self._written.clear()
         with _told(self._timeout_ms):
             if self._coming is not None:  # all that nobody wants any more would be read first
                 self._asking.adbc_cancel()
@@ -253,19 +262,6 @@ class Postgres:
         if info is None:
             return "unknown"
         return info.regtype if info.oid == oid else f"{info.regtype}[]"
-
-
-def _create(name: str, outlet: Outlet) -> sql.Composed:
-    """Make the statement of a temporary table: as delta is; a stream has none."""
-    if isinstance(outlet, Kept):
-        return sql.SQL(CREATE_KEPT).format(
-            name=sql.Identifier(name),
-            batch=sql.Identifier(tables.BATCH),
-            partition=sql.Identifier(tables.PARTITION),
-            there=sources.there(Shown(outlet, outlet.columns.names), Part(There.NONE)),
-        )
-    delta = tables.identifier(tables.delta(outlet))
-    return sql.SQL(CREATE).format(name=sql.Identifier(name), delta=delta)
 
 
 def _digits(oid: int, modifier: int) -> tuple[int, int] | None:
