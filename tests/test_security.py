@@ -1,5 +1,6 @@
 """A broker that asks who comes in: every client of ours does, and says why when it may not."""
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -192,6 +193,8 @@ def test_up_and_engine_refuse_them_before_anything_is_made(
     home = tmp_path / "home"
     up = ["--home", str(home), "--set", "broker.protocol=SSL"]
     assert main(["up", *up]) == Exit.CONFIG
+    reasons = logging.getLogger("kafka.net.manager")
+    assert reasons.isEnabledFor(logging.WARNING), "why a broker refuses somebody is heard there"
     assert "broker.bootstrap names no broker" in capsys.readouterr().err
     given = ["--set=broker.bootstrap=kafka:1", "--set=warehouse.url=postgresql://h/d"]
     assert main(["engine", *up, *given, "--set=broker.username=me"]) == Exit.CONFIG

@@ -37,7 +37,10 @@ CLOCK = SystemClock()
 
 def up(context: Context) -> int:
     """Start the stack, here or in the background."""
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # probes are refused until it is up
+    # Probes are refused until the broker is up. Why is still heard where errors are told.
+    kafka = logging.getLogger("kafka")
+    kafka.addHandler(logging.NullHandler())
+    kafka.propagate = False
     home = Home(context.config.home)
     if lock.is_held(home.supervisor_lock):
         return _already_up(context.config)
