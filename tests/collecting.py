@@ -124,8 +124,8 @@ def place(folder: Path, name: str, bootstrap: str, **flow: str) -> Place:
 def landed(bootstrap: str, topic: str) -> Iterator[Landed]:
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, max_partition_fetch_bytes=32 * 2**20)
     try:
-        partitions = sorted(consumer.partitions_for_topic(topic) or ())
-        at = [TopicPartition(topic, partition) for partition in partitions]
+        held = topics.held(Broker(bootstrap=bootstrap), topic)
+        at = [TopicPartition(topic, partition) for partition in sorted(held)]
         consumer.assign(at)
         ends = consumer.end_offsets(at)
         for one in at:

@@ -167,10 +167,14 @@ class Board:
         )
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(self.topic, value)
-        producer.flush()
+        sent = producer.send(self.topic, value).get(START_S)
         end(producer)
         producer.close()
+
+        def is_marked() -> bool:  # the broker answers before its mark is in the partition
+            return sent.offset + 1 in topics.held(self.parts.broker, self.topic)[sent.partition]
+
+        until(is_marked, START_S, lambda: f"no mark behind {sent}")
 
     def kill_jvm(self, process: "subprocess.Popen[bytes]") -> None:
         """Kill the JVM that an engine has started."""
