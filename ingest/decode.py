@@ -6,6 +6,7 @@ small, and the same for all streams.
 """
 
 import gc
+from collections.abc import Callable
 from functools import cache
 
 import pyarrow as pa
@@ -24,26 +25,33 @@ TABLE = "tuples"
 
 def decoded(records: DataFrame, stream: Stream) -> DataFrame:
     """Turn Kafka records into what `gathered` makes tables of."""
-    decoder = Decoder(stream)
-
-    def decode(partition: pa.Array, offset: pa.Array, value: pa.Array, of: pa.Array) -> pa.Array:
-        _settle()
-        if not len(value):
-            return pa.nulls(0, pa.binary())
-        tuples = decoder.decode(partition, offset, value, of)
-        held = arrow.to_bytes(pa.Table.from_batches([tuples]), compressed=True)
-        return pa.array([held, *[None] * (len(value) - 1)], pa.binary())
-
-    given = arrow_udf(decode, "binary")  # type: ignore[call-overload] # its kind is told by its hints
+    given = arrow_udf(decoding(stream), "binary")  # type: ignore[call-overload] # its hints tell
     # What it gives for a record depends on those beside it. Otherwise Spark would ask what is not
     # null, and then again of these alone.
     tables = records.select(given.asNondeterministic()(*RECORD).alias(TABLE))
     return tables.where(F.col(TABLE).isNotNull())
 
 
+def decoding(stream: Stream) -> Callable[[pa.Array, pa.Array, pa.Array, pa.Array], pa.Array]:
+    """Make what Spark's Python does with records."""
+    decoder = Decoder(stream)
+
+    def decode(partition: pa.Array, offset: pa.Array, value: pa.Array, of: pa.Array) -> pa.Array:
+        if not len(value):
+            return pa.nulls(0, pa.binary())
+        tuples = decoder.decode(partition, offset, value, of)
+        held = arrow.to_bytes(pa.Table.from_batches([tuples]), compressed=True)
+        _settle()
+        return pa.array([held, *[None] * (len(value) - 1)], pa.binary())
+
+    return decode
+
+
 @cache
 def _settle() -> None:
-    """Take what is loaded out of what Spark has Python clean up after each task: 15 ms of it."""
+    """Take what is loaded out of what Spark has Python clean up after each task: pandas among it,
+    which Arrow loads when it first decodes.
+    """
     gc.freeze()
 
 
