@@ -1,7 +1,7 @@
 """Calibrating: the rates of this machine and its warehouse, measured in some seconds.
 
-What is measured is what a plan is made of: rows of two widths are shipped into a temporary table,
-read there, fetched as Arrow, and read by the island.
+What is measured is what a plan is made of: rows of two widths are shipped into a temporary table or
+written into a query, read there, fetched as Arrow, and read by the island.
 """
 
 import json
@@ -15,6 +15,8 @@ from adbc_driver_postgresql import dbapi
 from api.costs import Rates
 from api.finish import Finisher
 from api.shims.postgres import BY_COPY
+from api.sources import FEW_ROWS, written
+from etl_procs.columns import Column, Type
 from headrace.clock import Clock
 from migrations.errors import translated
 from migrations.warehouse import Warehouse
@@ -28,6 +30,7 @@ READ: LiteralString = "SELECT count(*), sum(n) FROM {}"
 FETCH: LiteralString = "SELECT n, t FROM {}"
 EXPLAIN: LiteralString = "EXPLAIN (FORMAT JSON) {}"
 TABLES = {NARROW: "narrow", WIDE: "wide"}
+COLUMNS = Column("n", Type.INTEGER, required=True), Column("t", Type.TEXT, required=True)
 
 
 class Calibration:
@@ -50,11 +53,16 @@ class Calibration:
         island_few, island = (self._median(self._finishing(rows)) for rows in (FEW, ROWS))
         ship_byte, ship_row = _by_byte_and_row(ship)
         fetch_byte, fetch_row = _by_byte_and_row(fetch)
+        reading = reads / ROWS * FEW_ROWS
+        write = {w: self._median(self._writing(w)) - reading for w in TABLES}
+        write_byte, write_row = _by_byte_and_row(write, FEW_ROWS)
         return Rates(
             fetch_us_per_row=fetch_row,
             fetch_us_per_byte=fetch_byte,
             ship_us_per_row=ship_row,
             ship_us_per_byte=ship_byte,
+            write_us_per_value=write_row / len(COLUMNS),
+            write_us_per_byte=write_byte,
             shipped_us_per_row=_us(reads) / ROWS,
             island_us_per_row=_us(max(island - island_few, 0.0)) / ROWS,
             unit_us=_us(reads) / self._cost(READ.format(TABLES[NARROW])),
@@ -87,6 +95,10 @@ class Calibration:
 
         return ship
 
+    def _writing(self, width: int) -> Callable[[], object]:
+        table = _rows(width, FEW_ROWS)
+        return lambda: self._ask(READ.format(written(COLUMNS, table).as_string(None)))
+
     def _fetching(self, width: int) -> Callable[[], object]:
         return lambda: self._ask(FETCH.format(TABLES[width]))
 
@@ -112,10 +124,10 @@ def _rows(width: int, rows: int) -> pa.Table:
     return pa.table({"n": pa.array(range(rows), pa.int64()), "t": pa.repeat(text, rows)})
 
 
-def _by_byte_and_row(seconds: dict[int, float]) -> tuple[float, float]:
+def _by_byte_and_row(seconds: dict[int, float], rows: int = ROWS) -> tuple[float, float]:
     """Divide what two widths took into what bytes and what rows did."""
-    by_byte = max(_us(seconds[WIDE] - seconds[NARROW]) / ROWS / (WIDE - NARROW), 0.0)
-    return by_byte, max(_us(seconds[NARROW]) / ROWS - by_byte * NARROW, 0.0)
+    by_byte = max(_us(seconds[WIDE] - seconds[NARROW]) / rows / (WIDE - NARROW), 0.0)
+    return by_byte, max(_us(seconds[NARROW]) / rows - by_byte * NARROW, 0.0)
 
 
 def _us(seconds: float) -> float:

@@ -5,8 +5,8 @@ in the data folder.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from headrace.errors import ConfigError
@@ -22,15 +22,18 @@ class Rates:
     ship_us_per_row: float = 0.9
     """A staged row into a warehouse's temporary table, and"""
     ship_us_per_byte: float = 0.004
+    write_us_per_value: float = 0.5
+    """A staged value written into a query, and"""
+    write_us_per_byte: float = 0.01
     shipped_us_per_row: float = 0.15
-    """A shipped row, where the query reads it."""
+    """A shipped or written row, where the query reads it."""
     island_us_per_row: float = 0.03
     """A staged row, where the island reads it."""
     unit_us: float = 2.0
     """What PostgreSQL's planner calls a cost of 1."""
     ship_ms: float = 1.5
     """To ship anything at all."""
-    island_ms: float = 1.5
+    island_ms: float = 5.0
     """To have the island finish a query."""
 
 
@@ -46,13 +49,18 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """How much is staged of the tables of a query."""
+    """How much is staged of a table of a query."""
 
     rows: int
     size: int
-    tables: int
+    values: int
+    """Those of a row that a query reads, and its key once more."""
+    keys: int
+    """Those of its key; 0 for rows that nothing replaces."""
     keys_share: float
-    """The part of the bytes that is keys, where rows that are there must be told apart."""
+    """The part of the bytes that is the key."""
+    is_written: bool
+    """They are so few that they are written into a query."""
 
 
 def in_warehouse(rates: Rates, query: Estimate) -> float:
@@ -60,37 +68,47 @@ def in_warehouse(rates: Rates, query: Estimate) -> float:
     return _asked(rates, query, query.rows)
 
 
-def shipped(rates: Rates, query: Estimate, staged: Staged, *, adds_rows: bool) -> float:
-    """Tell what it takes to ship what is staged, and ask there."""
-    rows = query.rows + (staged.rows if adds_rows else 0)
-    there = _us(staged.rows * rates.shipped_us_per_row) + _asked(rates, query, rows)
-    return moved(rates, staged) + there
+def shipped(rates: Rates, query: Estimate, held: Sequence[Staged], *, adds_rows: bool) -> float:
+    """Tell what it takes to send what is staged, and ask there."""
+    staged = sum(one.rows for one in held)
+    rows = query.rows + (staged if adds_rows else 0)
+    return sum(_sent(rates, one) for one in held) + _asked(rates, query, rows)
 
 
-def moved(rates: Rates, staged: Staged) -> float:
-    """Tell what it takes to send what is staged to a warehouse, for one query or for good."""
-    return rates.ship_ms * staged.tables + _us(
-        staged.rows * rates.ship_us_per_row + staged.size * rates.ship_us_per_byte
-    )
+def moved(rates: Rates, held: Iterable[Staged]) -> float:
+    """Tell what it takes to send what is staged to a warehouse for good."""
+    return sum(_copied(rates, one) for one in held)
 
 
-def split(rates: Rates, part: Estimate, staged: Staged) -> float:
+def split(rates: Rates, part: Estimate, staged: Staged | None) -> float:
     """Tell what it takes to ask for parts, and finish here."""
-    keys = 0.0
-    if staged.keys_share:
-        size = staged.size * staged.keys_share
-        keys = rates.ship_ms + _us(
-            staged.rows * (rates.ship_us_per_row + rates.shipped_us_per_row)
-            + size * rates.ship_us_per_byte
-        )
-    here = rates.island_ms + _us(staged.rows * rates.island_us_per_row)
-    return keys + here + _asked(rates, part, part.rows)
+    keys = here = 0.0
+    if staged is not None:
+        here = _us(staged.rows * rates.island_us_per_row)
+        if staged.keys:
+            size = round(staged.size * staged.keys_share)
+            keys = _sent(rates, replace(staged, size=size, values=staged.keys))
+    return keys + rates.island_ms + here + _asked(rates, part, part.rows)
 
 
-def gathered(rates: Rates, fetched: Iterable[Estimate], staged: Staged) -> float:
+def _sent(rates: Rates, staged: Staged) -> float:
+    """Tell what it takes to send rows for one query, and read them there."""
+    read = _us(staged.rows * rates.shipped_us_per_row)
+    if not staged.is_written:
+        return _copied(rates, staged) + read
+    values = staged.rows * staged.values
+    return _us(values * rates.write_us_per_value + staged.size * rates.write_us_per_byte) + read
+
+
+def _copied(rates: Rates, staged: Staged) -> float:
+    by_row, by_byte = rates.ship_us_per_row, rates.ship_us_per_byte
+    return rates.ship_ms + _us(staged.rows * by_row + staged.size * by_byte)
+
+
+def gathered(rates: Rates, fetched: Iterable[Estimate], held: Iterable[Staged]) -> float:
     """Tell what it takes to bring rows here, and compute here."""
     found = list(fetched)
-    rows = staged.rows + sum(estimate.rows for estimate in found)
+    rows = sum(one.rows for one in held) + sum(estimate.rows for estimate in found)
     here = rates.island_ms + _us(rows * rates.island_us_per_row)
     return here + sum(_asked(rates, estimate, estimate.rows) for estimate in found)
 
@@ -110,8 +128,10 @@ def load(path: Path) -> Rates:
         return Rates()
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return Rates(**{field.name: float(found[field.name]) for field in fields(Rates)})
-    except (ValueError, KeyError, TypeError) as error:
+        # An older Headrace measured fewer of them.
+        known = [field.name for field in fields(Rates) if field.name in found]
+        return Rates(**{name: float(found[name]) for name in known})
+    except (ValueError, TypeError) as error:
         raise ConfigError(
             f"{path} does not hold the rates of this machine: {error!r}",
             hint="Delete it, or measure them anew: `headrace calibrate`.",

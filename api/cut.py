@@ -27,7 +27,7 @@ from etl_procs.store import make_durable
 from headrace.clock import Clock
 from headrace.errors import Refused
 from migrations.errors import Gap, LedgerMismatch
-from migrations.ledger import Migrated, Place
+from migrations.ledger import Place, Standing
 from migrations.staged import Range
 
 TRIES = 10
@@ -74,12 +74,8 @@ class There(Enum):
     """None: it is a stream, whose batches are kept in the core alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A warehouse's ledger, as its open snapshot has it."""
-
-    arrived: Mapping[Place, Migrated]
-    merged: Mapping[Place, int]
+Seen = Mapping[Place, Standing]
+"""A warehouse's ledger, as its open snapshot has it."""
 
 
 class Holder(Protocol):
@@ -187,7 +183,7 @@ def opened(
         # No core must lose a batch that an answer tells, even one without rows. What has arrived
         # in a warehouse was on the disk before.
         for place, batch in at.items():
-            arrived = [one.arrived[place].batch for one in seen.values() if place in one.arrived]
+            arrived = [one[place].batch for one in seen.values() if place in one]
             if batch > max(arrived, default=0):
                 make_durable(cores[place[1]])
         as_of = {wanted[name].places[p]: batch for (name, p), batch in at.items()}
@@ -204,7 +200,7 @@ def _overtaken(snapshots: Sequence[Snapshot], seen: Sequence[Seen], *, are_kept:
     return any(
         row.batch > snapshots[partition].batch(name)
         for one in seen
-        for (name, partition), row in one.arrived.items()
+        for (name, partition), row in one.items()
     )
 
 
@@ -231,13 +227,13 @@ def _standing(
     place: Place, seen: Sequence[Seen], snapshots: Sequence[Snapshot]
 ) -> dict[Freshness, int]:
     """Tell the batch of a partition that each freshness means."""
-    holding = [one for one in seen if place in one.arrived]
+    holding = [one[place] for one in seen if place in one]
     if not holding:  # it gives nothing to any warehouse
         return dict.fromkeys(Freshness, snapshots[place[1]].batch(place[0]))
-    arrived = max(one.arrived[place].batch for one in holding)
+    arrived = max(row.batch for row in holding)
     committed = snapshots[place[1]].batch(place[0]) if snapshots else arrived
     return {
-        Freshness.MAIN: max(one.merged[place] for one in holding),
+        Freshness.MAIN: max(row.merged for row in holding),
         Freshness.DELTA: arrived,
         Freshness.STAGED: max(committed, arrived),
     }
@@ -266,9 +262,9 @@ def _is_between(standings: Mapping[Place, Mapping[Freshness, int]], seen: Iterab
     a key, that may be only a later state.
     """
     for one in seen:
-        mains = {place: standings[place][Freshness.MAIN] for place in one.arrived}
-        lacks = any(one.merged[place] < main for place, main in mains.items())
-        if lacks and any(main < one.arrived[place].batch for place, main in mains.items()):
+        mains = {place: standings[place][Freshness.MAIN] for place in one}
+        lacks = any(one[place].merged < main for place, main in mains.items())
+        if lacks and any(main < one[place].batch for place, main in mains.items()):
             return True
     return False
 
@@ -294,24 +290,24 @@ def _part(
     places = _places(flow)
     staged = []
     for place in places:
-        row, through, merged = seen.arrived[place], at[place], seen.merged[place]
-        if through < merged:
+        row, through = seen[place], at[place]
+        if through < row.merged:
             raise NoLonger(
                 f"batch {through} of {flow.places[place[1]]} is merged into the batches through "
-                f"{merged}",
-                hint=f"Ask as of {merged} or later; merges run when merge.* says so.",
+                f"{row.merged}",
+                hint=f"Ask as of {row.merged} or later; merges run when merge.* says so.",
             )
         if snapshots:
             _check_core(place, flow.places[place[1]], row, snapshots[place[1]])
         if through > row.batch:
             staged.append(Range(snapshots[place[1]], place[1], row.batch, through))
     there = There.BOUNDED
-    if all(min(at[p], seen.arrived[p].batch) == seen.merged[p] for p in places):
+    if all(min(at[p], seen[p].batch) == seen[p].merged for p in places):
         there = There.MAIN  # whatever has arrived beyond it is not asked for, or there is nothing
-    elif all(at[place] >= seen.arrived[place].batch for place in places):
+    elif all(at[place] >= seen[place].batch for place in places):
         there = There.LIVE
     if there is There.BOUNDED and outlet.key:
-        arrived = {flow.places[p]: seen.arrived[name, p].batch for name, p in places}
+        arrived = {flow.places[p]: seen[name, p].batch for name, p in places}
         raise NoLonger(
             f"of {outlet.full_name}, which has a key, what its rows were before batch "
             f"{max(arrived.values())} is not kept in the warehouse: a push brings only the last "
@@ -353,7 +349,7 @@ def _measured(
     return Part(there, bounds, held, rows, size)
 
 
-def _check_core(place: Place, name: str, row: Migrated, snapshot: Snapshot) -> None:
+def _check_core(place: Place, name: str, row: Standing, snapshot: Snapshot) -> None:
     if not row.fed_by(snapshot.core_id):
         raise LedgerMismatch(
             f"the warehouse's {name} is fed by the core {row.core}, and the core here is "

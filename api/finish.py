@@ -75,11 +75,15 @@ class Finisher:
         yield from self._rows(split.outs, columns, gathered_sql(split, pieces, tables), tables)
 
     def read(self, rows: pa.Table) -> None:
-        """Read all of some rows, and do nothing else: to see how long that takes."""
-        self._connection.register(STAGED, rows)
-        text = "SELECT t, count(*), sum(n) FROM staged GROUP BY t"
-        self._connection.sql(text).to_arrow_table()
-        self._connection.unregister(STAGED)
+        """Make one of rows and of a few others, as of parts: to see how long that takes."""
+        given = {STAGED: rows, THERE: rows.slice(0, 1)}
+        for name, part in given.items():
+            self._connection.register(name, part)
+        parts = f"SELECT * FROM {THERE} UNION ALL SELECT * FROM {STAGED}"  # noqa: S608 - names of ours
+        text = f"SELECT t, sum(c), sum(s) FROM (SELECT t, count(*) c, sum(n) s FROM ({parts}) "  # noqa: S608
+        self._connection.sql(text + "GROUP BY t) GROUP BY t").to_arrow_table()
+        for name in given:
+            self._connection.unregister(name)
 
     def interrupt(self) -> None:
         """Have what runs end. Another thread may ask for it."""

@@ -135,7 +135,7 @@ class Island:
     def explain(self, asked: Asked) -> dict[str, Any]:
         """Tell how a query would be answered now, and why so; nothing of it is asked."""
         with self._opened(asked) as question:
-            told = question.explained(question.decision(asked.plan))
+            told = question.explained(question.decision(asked.plan, in_full=True))
         if asked.tables is not None:  # neither what restricts the caller, nor what others' rows do
             told["because"] = "what plans cost, and why, is told to keys for all tables"
             for candidate in told["candidates"]:

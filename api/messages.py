@@ -1,4 +1,6 @@
-"""Messages: what the API and the workers that answer its queries say to each other."""
+"""Messages: what the API and the workers that answer its queries say to each other. A worker says
+several at once.
+"""
 
 from typing import Any, NamedTuple
 
@@ -64,5 +66,4 @@ class Done(NamedTuple):
     """All of an answer was said."""
 
     rows: int
-    bytes: int
     seconds: float

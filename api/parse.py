@@ -85,7 +85,11 @@ def is_any(value: Parameter) -> bool:
 def values(parameters: Sequence[Parameter], marked: AbstractSet[int]) -> dict[str, str]:
     """Give what stands in the place of each mark: all engines write such values alike."""
     given = [(number, parameters[number - 1]) for number in marked]
-    return {_mark(v, n).sql(DIALECT): _literal(v, n).sql(DIALECT) for n, v in given}
+    return {_sql(_mark(v, n)): _sql(_literal(v, n)) for n, v in given}
+
+
+def _sql(node: exp.Expr) -> str:
+    return node.sql(DIALECT, copy=False)
 
 
 def put(text: str, values: Mapping[str, str]) -> str:
@@ -100,10 +104,14 @@ def _mark(value: Parameter, number: int) -> exp.Literal:
 
 
 def render(query: exp.Query) -> str:
-    """Write a query as PostgreSQL's SQL: every name quoted, no comment left."""
+    """Write a query as PostgreSQL's SQL: every name quoted, no comment left. It may change it."""
     try:
         return query.sql(
-            dialect=DIALECT, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
+            dialect=DIALECT,
+            identify=True,
+            comments=False,
+            unsupported_level=ErrorLevel.RAISE,
+            copy=False,
         )
     except SqlglotError as error:
         raise QueryRefused(f"the query cannot be written: {error}", hint=ALLOWED) from error

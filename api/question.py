@@ -1,6 +1,7 @@
 """A question: a query at an open cut, with what each plan for it would cost, and how it is run."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -29,7 +30,9 @@ from api.pieces import Piece, Pieces
 from api.plans import Candidate, Decision, Moving, Plan
 from api.resolve import Template
 from api.shims import Shim, Whole
+from api.sources import are_few
 from api.split import Split
+from api.wanted import wanted
 from etl_procs.model import Kept, Outlet
 from migrations import staged, tables
 
@@ -37,6 +40,12 @@ ELSEWHERE = (
     "Ask for less of it: docs/querying.md#plans has what the island computes. Or ask one warehouse "
     "at a time, or route the tables to one."
 )
+
+LITTLE = "what is staged and can count is less than what it takes to weigh plans"
+LITTLE_ROWS = 100
+"""With so few staged rows to add, a query is asked as a whole without a look at other plans."""
+READ_ROWS, READ_BYTES = 100_000, 16 * 2**20
+"""So much at most is read of what is staged before a plan is chosen."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +69,8 @@ class Question:
         """Whether no warehouse has all of its tables: then there is one plan for it."""
         return not set(self.homes.values()) <= {self.place}
 
-    def decision(self, wanted: Plan | None) -> Decision:
-        """Choose a plan."""
+    def decision(self, plan: Plan | None, *, in_full: bool = False) -> Decision:
+        """Choose a plan, the one that is wanted if it can be; in full, weigh all in any case."""
         if self.is_spread:
             only = self._split() if len(set(self.homes.values())) == 1 else self._gather()
             if only.cost_ms is None:
@@ -73,18 +82,57 @@ class Question:
         if not any(part.staged for part in self.at.parts.values()):
             alone = Candidate(Plan.WAREHOUSE, 0.0)
             return Decision(alone, (alone,), "nothing that the query reads is staged")
+        is_little = self._is_little and plan in (None, Plan.SHIP)
+        if is_little and not in_full:
+            ship = Candidate(Plan.SHIP, 0.0)
+            return Decision(ship, (ship,), LITTLE, self._moving(ship, ship))
         is_divided = isinstance(self.split, str) or len(self.split.sources) == 1
         ship, other = self._ship(), self._split() if is_divided else self._gather()
-        decision = plans.decide((ship, other), wanted)
-        return replace(decision, moving=self._moving(decision.chosen, ship))
+        decision = plans.decide((ship, other), Plan.SHIP if is_little else plan)
+        because = LITTLE if is_little else decision.because
+        moving = self._moving(decision.chosen, ship)
+        return replace(decision, because=because, moving=moving)
+
+    @property
+    def _is_little(self) -> bool:
+        """Whether of all that is staged only so little can count that nothing need be weighed."""
+        is_known = self._counted.keys() <= self._wanted.keys()
+        return is_known and sum(map(len, self._wanted.values())) <= LITTLE_ROWS
+
+    @cached_property
+    def _counted(self) -> dict[Outlet, Part]:
+        """Give the parts of which something is staged, with what of it can count."""
+        found = {outlet: part for outlet, part in self.at.parts.items() if part.staged}
+        for outlet, rows in self._wanted.items():
+            part = replace(found.pop(outlet), rows=len(rows), size=rows.nbytes)
+            if part.rows:
+                found[outlet] = part
+        return found
+
+    @cached_property
+    def _wanted(self) -> dict[Outlet, pa.Table]:
+        """Read what is staged and can count, where a query has a condition on it."""
+        if isinstance(self.split, str):
+            return {}
+        named = Counter(source.shown.outlet for source in self.split.sources)
+        found = {}
+        for source in self.split.sources:
+            outlet, part = source.shown.outlet, self._part(source)
+            is_small = part.rows <= READ_ROWS and part.size <= READ_BYTES
+            if part.staged and is_small and source.filter and named[outlet] == 1:
+                read = staged.read(outlet, *part.staged)
+                rows = (wanted(source, self.split.values, some) for some in read)
+                found[outlet] = self._table(outlet, staged.carried(outlet, rows))
+        return found
 
     def _moving(self, chosen: Candidate, ship: Candidate) -> Moving | None:
         """Compare with what it would take if what is shipped were there already."""
-        held = [outlet for outlet, part in self.at.parts.items() if part.staged]
+        held = {outlet: part for outlet, part in self.at.parts.items() if part.staged}
         if any(isinstance(outlet, Kept) for outlet in held):
             return None  # no migration takes a stream
-        once_ms = costs.moved(self.rates, self._staged())
-        spent_ms = (chosen.cost_ms or 0.0) - ((ship.cost_ms or 0.0) - once_ms)
+        once_ms = costs.moved(self.rates, self._staged(held).values())
+        sent_ms = costs.moved(self.rates, self._staged(self._counted).values())
+        spent_ms = (chosen.cost_ms or 0.0) - ((ship.cost_ms or 0.0) - sent_ms)
         return Moving(tuple(outlet.full_name for outlet in held), max(spent_ms, 0.0), once_ms)
 
     def head(self, decision: Decision) -> Head:
@@ -180,9 +228,12 @@ class Question:
         """Write the query over what is there and what is shipped."""
         texts = []
         for shown in self.tables:
-            part = self.at.parts[shown.outlet]
-            written = self.place.whole if part.staged else self.place.there
-            texts.append(written(shown, part))
+            part = self._counted.get(shown.outlet)
+            texts.append(
+                self.place.there(shown, self.at.parts[shown.outlet])
+                if part is None
+                else self.place.whole(shown, part)
+            )
         return self.template.filled(texts)
 
     def _part_there(self, divided: Split, home: Shim) -> str:
@@ -195,30 +246,39 @@ class Question:
             texts.append(written(source.shown, part))
         return divided.parts[home.dialect].filled(texts)
 
-    def _staged(self) -> Staged:
-        held = [(o, part) for o, part in self.at.parts.items() if part.staged]
-        keyed = [len(o.key) / len(o.columns.names) for o, _ in held if o.key]
-        return Staged(
-            rows=sum(part.rows for _, part in held),
-            size=sum(part.size for _, part in held),
-            tables=len(held),
-            keys_share=max(keyed, default=0.0),
-        )
+    def _staged(self, parts: Mapping[Outlet, Part]) -> dict[Outlet, Staged]:
+        """Tell how much is staged of tables."""
+        read = {shown.outlet: len(shown.columns) for shown in self.tables}
+        return {
+            outlet: Staged(
+                rows=part.rows,
+                size=part.size,
+                values=read[outlet] + len(outlet.key),
+                keys=len(outlet.key),
+                keys_share=len(outlet.key) / len(outlet.columns.names),
+                is_written=are_few(part),
+            )
+            for outlet, part in parts.items()
+        }
 
     def _ship(self) -> Candidate:
         query = self.place.estimate(self._there())
         adds_rows = isinstance(self.split, Split) and not self.split.merged
-        cost = costs.shipped(self.rates, query, self._staged(), adds_rows=adds_rows)
+        held = list(self._staged(self._counted).values())
+        cost = costs.shipped(self.rates, query, held, adds_rows=adds_rows)
         return Candidate(Plan.SHIP, cost)
 
     def _split(self) -> Candidate:
         if why_not := self._why_not():
             return Candidate(Plan.SPLIT, why_not=why_not)
         assert isinstance(self.split, Split)
-        home = self.homes[self.split.sources[0].shown.outlet]
+        outlet = self.split.sources[0].shown.outlet
+        home = self.homes[outlet]
         plain = [home.there(source.shown, self._part(source)) for source in self.split.sources]
         part = home.estimate(self.split.parts[home.dialect].filled(plain))
-        return Candidate(Plan.SPLIT, costs.split(self.rates, part, self._staged()))
+        return Candidate(
+            Plan.SPLIT, costs.split(self.rates, part, self._staged(self._counted).get(outlet))
+        )
 
     def _why_not(self) -> str:
         """Say why the island cannot compute any of it."""
@@ -228,10 +288,10 @@ class Question:
         return f"the island makes no {others[0]}" if others else ""
 
     def _shipped(self) -> str:
-        for outlet, part in self.at.parts.items():
-            if part.staged:
-                rows = staged.carried(outlet, staged.read(outlet, *part.staged))
-                self.place.ship(outlet, part, rows)
+        for outlet, part in self._counted.items():
+            found = staged.carried(outlet, staged.read(outlet, *part.staged))
+            rows = self._wanted.get(outlet)
+            self.place.ship(outlet, part, found if rows is None else [rows])
         return self._with_staged()
 
     def _parts(self, finisher: Finisher) -> Iterator[pa.RecordBatch]:
@@ -247,8 +307,13 @@ class Question:
         """Read what is staged of a table."""
         if not (ranges := self.at.parts[outlet].staged):
             return None
-        found = list(staged.carried(outlet, staged.read(outlet, *ranges)))
-        return pa.concat_tables(found) if found else tables.arrow(outlet).empty_table()
+        if outlet in self._wanted:
+            return self._wanted[outlet]
+        return self._table(outlet, staged.carried(outlet, staged.read(outlet, *ranges)))
+
+    @staticmethod
+    def _table(outlet: Outlet, rows: Iterable[pa.Table]) -> pa.Table:
+        return pa.concat_tables([tables.arrow(outlet).empty_table(), *rows])
 
     def _gather(self) -> Candidate:
         if why_not := self._why_not():
@@ -271,7 +336,7 @@ class Question:
 
     def _cost_of(self, made: Pieces) -> float:
         fetched = [self._home(piece).estimate(self._asked(piece)) for piece in made.pieces]
-        return costs.gathered(self.rates, fetched, self._staged())
+        return costs.gathered(self.rates, fetched, self._staged(self._counted).values())
 
     def _part(self, source: Source) -> Part:
         return self.at.parts[source.shown.outlet]

@@ -131,7 +131,7 @@ def whole_written(shown: Shown, part: Part, rows: pa.Table | None) -> sql.Compos
         columns=_names(shown.columns),
         all=_names([column.name for column in columns]),
         table=_table(outlet, part),
-        written=_written(columns, added),
+        written=written(columns, added),
     )
     return both + _where(shown, conditions)
 
@@ -139,10 +139,10 @@ def whole_written(shown: Shown, part: Part, rows: pa.Table | None) -> sql.Compos
 def _not_written(outlet: Outlet, rows: pa.Table | None) -> sql.Composed:
     columns = [column for column in outlet.columns.columns if column.name in outlet.key]
     names = _names([column.name for column in columns])
-    return sql.SQL(NOT_WRITTEN).format(key=names, written=_written(columns, rows))
+    return sql.SQL(NOT_WRITTEN).format(key=names, written=written(columns, rows))
 
 
-def _written(columns: Sequence[Column], rows: pa.Table | None) -> sql.Composed:
+def written(columns: Sequence[Column], rows: pa.Table | None) -> sql.Composed:
     """Write rows as what stands in a FROM clause."""
     values = [
         sql.SQL("{}::{}[]").format(

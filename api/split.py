@@ -81,7 +81,7 @@ def written(query: exp.Select, dialect: str) -> Template:
     tables = tables_of(query)
     for number, table in enumerate(tables):
         table.replace(marked(table, number))
-    text = render(query) if dialect == "postgres" else query.sql(dialect, identify=True)
+    text = render(query) if dialect == "postgres" else query.sql(dialect, identify=True, copy=False)
     return Template(text, len(tables))
 
 
@@ -255,7 +255,8 @@ class _Splitting:
         written, kind = self._over_cells(meant)
         if not self.joined.alike.can_order(kind):
             raise NotAlike(f"the order of {meant.sql('postgres')} is PostgreSQL's to make")
-        return exp.Ordered(this=written, **_direction(one)).sql("duckdb", identify=True)
+        ordered = exp.Ordered(this=written, **_direction(one))
+        return ordered.sql("duckdb", identify=True, copy=False)
 
     def _pushed(self) -> list[exp.Expr]:
         return [
@@ -310,11 +311,11 @@ def _direction(one: exp.Ordered) -> dict[str, bool]:
 
 
 def _written(expression: exp.Expr, name: str) -> str:
-    return exp.alias_(expression, name, quoted=True).sql("duckdb", identify=True)
+    return exp.alias_(expression, name, quoted=True).sql("duckdb", identify=True, copy=False)
 
 
 def _named(expression: exp.Expr, number: int) -> exp.Expr:
-    return exp.alias_(expression.copy(), f"c{number}", quoted=True)
+    return exp.alias_(expression, f"c{number}", quoted=True)
 
 
 def _cell_column(number: int) -> exp.Column:

@@ -75,25 +75,23 @@ class _Worker:
             with self._lock:
                 self._at_hand, self._cancelled = ask.id, ""
             try:
-                done = self._answer(ask) if isinstance(ask, Ask) else self._explain(ask)
+                if isinstance(ask, Ask):
+                    self._answer(ask)
+                else:
+                    self._connection.send((Explained(self._island.explain(ask.asked)),))
             except HeadraceError as error:
-                self._connection.send(self._told(ask, error))
+                self._connection.send((self._told(ask, error),))
             except Exception as error:  # noqa: BLE001 - told to who asked, as what it is
-                self._connection.send(error)
-            else:
-                self._connection.send(done)
+                self._connection.send((error,))
             with self._lock:
                 self._at_hand = ""
-
-    def _explain(self, ask: Explain) -> Explained:
-        return Explained(self._island.explain(ask.asked))
 
     def _told(self, ask: Ask | Explain, error: HeadraceError) -> HeadraceError:
         if ask.id and self._cancelled == ask.id:
             return QueryCancelled(CANCELLED, hint="Ask it again.")
         return error
 
-    def _answer(self, ask: Ask) -> Done:
+    def _answer(self, ask: Ask) -> None:
         began = CLOCK.monotonic()
         with ExitStack() as opened:
             answer = opened.enter_context(self._island.answer(ask.asked))
@@ -118,16 +116,15 @@ class _Worker:
                     said.tell()
                 raise
         said.add(to.end({"end": {"rows": counted.rows}} if kept is None else kept.end()))
-        said.tell()
-        return Done(counted.rows, said.size, CLOCK.monotonic() - began)
+        said.tell(ended=Done(counted.rows, CLOCK.monotonic() - began))
 
 
 class _Said:
-    """Pieces of an answer, told when there is enough of them."""
+    """Words about an answer, told together when there is enough of it: each telling takes time."""
 
     def __init__(self, connection: Connection, begun: Begun) -> None:
         self._connection = connection
-        self._begun = begun
+        self._words: list[Begun | bytes | Done] = [begun]
         self._held: list[bytes] = []
         self._waiting = 0
         self.size = 0
@@ -136,15 +133,14 @@ class _Said:
         self._held.append(piece)
         self._waiting += len(piece)
 
-    def tell(self, least: int = 0) -> None:
+    def tell(self, least: int = 0, ended: Done | None = None) -> None:
         """Tell what is held, if it is as much as that."""
         if self._waiting < least:
             return
-        if not self.size:
-            self._connection.send(self._begun)
-        self._connection.send(b"".join(self._held))
+        self._words.append(b"".join(self._held))
+        self._connection.send((*self._words, *([ended] if ended else [])))
         self.size += self._waiting
-        self._held, self._waiting = [], 0
+        self._words, self._held, self._waiting = [], [], 0
 
 
 class _Counted:

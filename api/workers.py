@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio
 from anyio import to_thread
@@ -20,7 +20,6 @@ from api.errors import CANCELLED, SLOW, Busy, LimitExceeded, QueryCancelled, Wor
 from api.island import Setting
 from api.messages import TOO_LARGE, Ask, Begun, Cancel, Done, Explain, Explained, Start
 from headrace.clock import SystemClock
-from headrace.errors import HeadraceError
 
 CANCEL_S = 2.0
 """How long a worker that is told to end a query may take before it is killed."""
@@ -76,12 +75,6 @@ class Workers:
             self._idle.pop().kill()
 
 
-class _Lost(NamedTuple):
-    """What is said of a worker that says nothing more itself."""
-
-    error: HeadraceError
-
-
 class Worker:
     """One process, and the socket to it."""
 
@@ -93,6 +86,8 @@ class Worker:
             self._process = fork.FORKED.Process(target=worker.main, args=(theirs,), daemon=True)
             self._process.start()
         self._connection.send(start)
+        self._words: deque[Any] = deque()
+        """What was said, and is still to be heard."""
         self._ending: TimerHandle | None = None
         self._timeout_ms, self._deadline = 0, 0.0
         self._is_cancelled = False
@@ -117,11 +112,12 @@ class Worker:
 
     async def hear(self) -> Begun | bytes | Done | Explained:
         """Hear the next word about the query."""
-        said: Any = await to_thread.run_sync(
-            partial(self._heard, self._deadline), limiter=self._threads, abandon_on_cancel=True
-        )
-        if isinstance(said, _Lost):
-            raise said.error
+        if not self._words:
+            heard = partial(self._heard, self._deadline)
+            self._words.extend(
+                await to_thread.run_sync(heard, limiter=self._threads, abandon_on_cancel=True)
+            )
+        said = self._words.popleft()
         if isinstance(said, (Done, Explained, BaseException)):
             self.is_free = True
             if self._ending is not None:
@@ -147,31 +143,25 @@ class Worker:
         self._process.kill()
         self._process.join()  # a thread that still listens hears the end
 
-    def _heard(self, deadline: float) -> Any:
+    def _heard(self, deadline: float) -> tuple[Any, ...]:
+        """Wait for the next words; raise why there are no more."""
         try:
-            if not self._connection.poll(max(deadline - CLOCK.monotonic(), 0)):
-                return _Lost(
-                    LimitExceeded(
-                        f"the query took longer than {self._timeout_ms} ms",
-                        hint=SLOW,
-                    )
-                )
-            return self._connection.recv()
+            if self._connection.poll(max(deadline - CLOCK.monotonic(), 0)):
+                words: tuple[Any, ...] = self._connection.recv()
+                return words
         except (EOFError, OSError):
             self._process.join()
+        else:
+            raise LimitExceeded(f"the query took longer than {self._timeout_ms} ms", hint=SLOW)
         if self._is_cancelled:
-            return _Lost(QueryCancelled(CANCELLED, hint="Ask it again."))
+            raise QueryCancelled(CANCELLED, hint="Ask it again.")
         code = self._process.exitcode
         if code == TOO_LARGE:
-            return _Lost(
-                LimitExceeded(
-                    f"the query took more memory than {self._memory_mb_max} MB",
-                    hint="Ask for less at once; the limit is api.query_memory_mb_max.",
-                )
+            raise LimitExceeded(
+                f"the query took more memory than {self._memory_mb_max} MB",
+                hint="Ask for less at once; the limit is api.query_memory_mb_max.",
             )
-        return _Lost(
-            WorkerEnded(
-                f"the process that answered the query has ended, with code {code}",
-                hint="Ask again; `headrace logs api` may tell more.",
-            )
+        raise WorkerEnded(
+            f"the process that answered the query has ended, with code {code}",
+            hint="Ask again; `headrace logs api` may tell more.",
         )

@@ -11,6 +11,7 @@ from typing import Any, LiteralString
 from uuid import UUID
 
 import psycopg
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 CREATE_SCHEMA: LiteralString = "CREATE SCHEMA IF NOT EXISTS headrace"
@@ -78,6 +79,11 @@ WHERE dataflow = ANY(%(dataflows)s)"""
 READ_MERGED: LiteralString = """\
 SELECT dataflow, partition, batch FROM headrace.merged WHERE dataflow = ANY(%(dataflows)s)"""
 
+STANDING: LiteralString = """\
+SELECT dataflow, partition, arrived.core, arrived.batch, merged.batch
+FROM headrace.ledger AS arrived JOIN headrace.merged AS merged USING (dataflow, partition)
+WHERE dataflow = ANY({dataflows})"""
+
 # All that has arrived, as this transaction sees it.
 MERGE: LiteralString = """\
 UPDATE headrace.merged AS merged
@@ -113,21 +119,34 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Migrated:
-    """What the warehouse has of a partition: through which batch, of which core, rows in all.
-
-    Of an outlet with a key, `rows` counts the operations that have arrived, and not the table.
-    """
+class Arrived:
+    """What the warehouse has of a partition: through which batch, and of which core."""
 
     core: UUID | None
     batch: int
-    rows: int
-    tables: Mapping[str, Tally]
-    moved_at: Any = None
 
     def fed_by(self, core_id: str) -> bool:
         """Tell whether `core_id` feeds this row, or may be the first to."""
         return self.core is None or self.core == UUID(core_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing(Arrived):
+    """That, and through which batch it is merged."""
+
+    merged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated(Arrived):
+    """That, and how many rows in all.
+
+    Of an outlet with a key, `rows` counts the operations that have arrived, and not the table.
+    """
+
+    rows: int
+    tables: Mapping[str, Tally]
+    moved_at: Any = None
 
 
 def create(connection: psycopg.Connection[Any]) -> None:
@@ -196,6 +215,16 @@ def read(connection: psycopg.Connection[Any], dataflows: list[str]) -> dict[Plac
     """Read what has arrived of dataflows, without locking it."""
     rows = connection.execute(READ, {"dataflows": dataflows})
     return {(dataflow, partition): _migrated(*row) for dataflow, partition, *row in rows}
+
+
+def standing(dataflows: list[str]) -> sql.Composed:
+    """Write what tells how far the partitions of dataflows are."""
+    return sql.SQL(STANDING).format(dataflows=sql.Literal(dataflows))
+
+
+def standings(rows: Iterable[tuple[Any, ...]]) -> dict[Place, Standing]:
+    """Read what that tells."""
+    return {(dataflow, partition): Standing(*row) for dataflow, partition, *row in rows}
 
 
 def merged(connection: psycopg.Connection[Any], dataflows: list[str]) -> dict[Place, int]:

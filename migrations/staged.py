@@ -59,6 +59,8 @@ def read(outlet: Outlet, *ranges: Range) -> Iterator[pa.Table]:
 
 def last_of_each_key(outlet: Outlet, operations: pa.Table) -> pa.Table:
     """Keep the last of the operations of each key, in their order."""
+    if len(operations) <= 1:
+        return operations
     keys = operations.select(list(outlet.key))
     for number, column in enumerate(keys.schema):
         if column.type == pa.float64():  # -0.0 is 0.0 to PostgreSQL, and two keys to Arrow

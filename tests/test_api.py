@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import socket
 import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -32,6 +33,7 @@ from api.workers import Workers
 from etl_procs import Dataflow
 from etl_procs.reader import Reader
 from headrace import config
+from headrace.cli.api import listen
 from headrace.clock import SystemClock
 from migrations import warehouse
 
@@ -381,3 +383,11 @@ def test_the_openapi_document_describes_the_query(client: Client) -> None:
     operation = document["paths"]["/v1/query"]["post"]
     assert operation["security"]
     assert {"200", "400", "401", "503"} <= operation["responses"].keys()
+
+
+def test_an_answer_does_not_wait_for_its_head_to_be_confirmed() -> None:
+    loaded = config.load({"api.host": "127.0.0.1", "api.port": "0"}, environment={}).config
+    with listen(loaded) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -24,6 +24,7 @@ from api.errors import NoLonger, Unfinished
 from api.finish import quotient
 from api.island import Asked
 from api.plans import Candidate, Plan
+from api.question import LITTLE, LITTLE_ROWS
 from api.resolve import Resolved, resolve
 from headrace.clock import SystemClock
 from headrace.errors import ConfigError
@@ -56,7 +57,7 @@ def test_explain_tells_each_plan_its_cost_and_what_engines_are_asked(client: Cli
     ship, split = told["candidates"]
     assert (ship["plan"], split["plan"]) == ("ship", "split")
     assert told["plan"] == min((ship, split), key=lambda one: one["cost_ms"])["plan"]
-    assert "are less than" in told["because"]
+    assert told["because"] == LITTLE
     assert "unnest(" in ship["sql"]["default"]
     assert 'WHERE "sales"."id" > 0 GROUP BY "sales"."note"' in split["sql"]["default"]
     assert "GROUP BY c0" in split["sql"]["island"]
@@ -254,6 +255,19 @@ def test_sums_of_doubles_are_left_to_postgresql(client: Client) -> None:
     assert "PostgreSQL's to compute" in told["candidates"][1]["why_not"]
 
 
+def test_where_much_is_staged_plans_are_weighed(
+    client: Client, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.sell(*((id, 1.0, "a") for id in range(10, 10 + LITTLE_ROWS)))
+    told = explained(client, "SELECT note, count(*) FROM sales WHERE id > 0 GROUP BY note")
+    cheapest = min(told["candidates"], key=lambda one: one["cost_ms"])
+    assert told["plan"] == cheapest["plan"]
+    assert "are less than" in told["because"]
+    of_one = explained(client, "SELECT note, count(*) FROM sales WHERE id = 17 GROUP BY note")
+    assert (of_one["plan"], of_one["because"]) == ("ship", LITTLE)
+    assert all(one["cost_ms"] > 0 for one in of_one["candidates"])
+
+
 def test_what_is_joined_in_a_warehouse_is_what_costs_less_so(
     tmp_path: Path, warehouse_url: str
 ) -> None:
@@ -294,11 +308,13 @@ def ask_plain(island: Answering, sql: str) -> tuple[tuple[Any, ...], ...]:
 estimates = st.builds(Estimate, st.floats(1, 1e7), st.floats(1, 200), st.floats(1, 1e6))
 
 
-@given(estimates, st.integers(1, 10**6))
-def test_more_that_is_staged_costs_more_to_ship_than_to_keep(query: Estimate, rows: int) -> None:
-    few = Staged(rows, rows * 50, 1, 0.0)
+@given(estimates, st.integers(1, 10**6), st.booleans())
+def test_more_that_is_staged_costs_more_to_ship_than_to_keep(
+    query: Estimate, rows: int, is_written: bool
+) -> None:
+    few = Staged(rows, rows * 50, 3, 0, 0.0, is_written)
     many = replace(few, rows=rows * 2, size=rows * 100)
-    by_ship = [costs.shipped(Rates(), query, staged, adds_rows=True) for staged in (few, many)]
+    by_ship = [costs.shipped(Rates(), query, [staged], adds_rows=True) for staged in (few, many)]
     by_split = [costs.split(Rates(), query, staged) for staged in (few, many)]
     assert by_ship[1] - by_ship[0] > by_split[1] - by_split[0] > 0
 
@@ -316,7 +332,9 @@ def test_rates_are_kept_in_a_file_and_a_broken_one_is_told(tmp_path: Path) -> No
     assert costs.load(path) == Rates()
     path.write_text(json.dumps(dict(costs.written(Rates(unit_us=7.0)))))
     assert costs.load(path).unit_us == 7.0
-    path.write_text("{}")
+    path.write_text('{"unit_us": 6.0, "of_another_version": 1}')
+    assert costs.load(path) == Rates(unit_us=6.0)
+    path.write_text("7")
     with pytest.raises(ConfigError, match="does not hold the rates"):
         costs.load(path)
 
@@ -328,7 +346,10 @@ def test_calibrating_measures_every_rate_and_leaves_nothing(
     found = costs.written(calibration.rates())
     calibration.close()
     assert all(value >= 0 for value in found.values())
-    assert all(found[name] > 0 for name in ("unit_us", "ship_ms", "island_ms", "ship_us_per_row"))
+    assert all(
+        found[name] > 0
+        for name in ("unit_us", "ship_ms", "island_ms", "ship_us_per_row", "write_us_per_value")
+    )
     left = connection.execute("SELECT 1 FROM pg_class WHERE relname IN ('narrow', 'wide')")
     until(lambda: not left.fetchall(), 10, lambda: "its tables are still there")
 

@@ -220,7 +220,7 @@ def test_so_many_queries_are_kept_in_mind_and_so_much_of_each() -> None:
     recent = Recent(HeldClock())
     for number in range(RECENT_MAX + 5):
         with recent.follow(f"{number}", "x" * (SQL_MAX + 1), OWNER) as query:
-            query.done(Done(1, 1, 0.1))
+            query.done(Done(1, 0.1))
     kept = recent.seen_by(OWNER)
     assert [of.id for of in kept] == [f"{n}" for n in range(RECENT_MAX + 4, 4, -1)]
     assert {len(of.sql) for of in kept} == {SQL_MAX}
@@ -233,7 +233,7 @@ def test_a_query_ends_once_as_what_it_was() -> None:
         pass  # whoever asked has left before the end
     with recent.follow("done", "", OWNER) as query:
         query.begun(Begun({}, "staged", "ship", 0.0))
-        query.done(Done(3, 1, 0.5))
+        query.done(Done(3, 0.5))
     for id, error in (
         ("bad", QueryRefused("a", hint="b")),
         ("ended", QueryCancelled("b", hint="c")),

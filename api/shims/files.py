@@ -125,7 +125,7 @@ class Files:
         """Look at which files there are."""
         with self._reading():
             self._files = {o: _files(self._place.path / o.name) for o in self._place.outlets}
-        return Seen({}, {})
+        return {}
 
     def there(self, shown: Shown, _part: Part) -> str:
         """Select what the files have, as values of the table's columns."""

@@ -133,18 +133,19 @@ class Postgres:
     def snapshot(self, flows: Sequence[Flow]) -> Seen:
         """Begin on both connections."""
         names = [flow.name for flow in flows]
+        begin = [sql.SQL(BEGIN), sql.SQL(EXPORT), *([ledger.standing(names)] if names else [])]
         with translated("looking at the warehouse's ledger"), _ready(", ".join(names)):
-            self._looking.execute(BEGIN)
-            arrived = ledger.read(self._looking, names) if names else {}
-            merged = ledger.merged(self._looking, names) if names else {}
-            ((snapshot,),) = self._looking.execute(EXPORT).fetchall()
+            cursor = self._looking.execute(sql.SQL("; ").join(begin))  # one way, and one back
+            cursor.nextset()
+            ((snapshot,),) = cursor.fetchall()
+            seen = ledger.standings(cursor) if cursor.nextset() else {}
         for flow in flows:
-            if any((flow.name, p) not in merged.keys() & arrived for p in range(len(flow.places))):
+            if any((flow.name, partition) not in seen for partition in range(len(flow.places))):
                 raise _unprepared(flow.name)
         with _told(self._timeout_ms):
             self._do(sql.SQL(BEGIN))
             self._do(sql.SQL(IMPORT).format(snapshot=snapshot))
-        return Seen(arrived, merged)
+        return seen
 
     @cached_property
     def orders_text(self) -> bool:

@@ -119,7 +119,7 @@ def run_api(context: Context) -> int:
         trace.router(tracer),
         continuous_routes.router(standing),
     )
-    listener = _listen(config)
+    listener = listen(config)
     server = uvicorn.Server(
         uvicorn.Config(
             create(queries, measured, front(config.api, key, home.keyring, clock), parts),
@@ -144,14 +144,19 @@ def run_api(context: Context) -> int:
     return Exit.OK
 
 
-def _listen(config: Config) -> socket.socket:
+def listen(config: Config) -> socket.socket:
+    """Open the socket, of which each connection has its answers sent without delay: an answer's
+    head and body are two packets, and the second would wait 40 ms for the first to be confirmed.
+    """
     try:
-        return socket.create_server((config.api.host, config.api.port), backlog=128)
+        listener = socket.create_server((config.api.host, config.api.port), backlog=128)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         raise ConfigError(
             f"the API cannot listen on {config.api.host}:{config.api.port}: {error.strerror}",
             hint="Set api.port to a free port, or to 0 to have one chosen.",
         ) from error
+    return listener
 
 
 COMMANDS = [

@@ -1,0 +1,87 @@
+"""Wanted: of what is staged, the rows that can count for a query: those that meet what it compares
+columns with. Who asks for one key among many has no other than its row sent to a warehouse.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from api.joined import Source, conditions
+from api.kinds import Sort, of_columns
+
+COMPARED: Mapping[type[exp.Expr], tuple[Any, Any]] = {
+    exp.EQ: (pc.equal, pc.equal),
+    exp.LT: (pc.less, pc.greater),
+    exp.LTE: (pc.less_equal, pc.greater_equal),
+    exp.GT: (pc.greater, pc.less),
+    exp.GTE: (pc.greater_equal, pc.less_equal),
+}
+"""How a column is compared with a value, and how where the value stands first."""
+
+
+def wanted(source: Source, values: Mapping[str, str], rows: pa.Table) -> pa.Table:
+    """Leave out rows that cannot count; `values` are those of parameters, by their marks.
+
+    Of operations by key a condition on anything but the key says nothing: the last one of a key
+    hides what is there, also where it does not meet it.
+    """
+    outlet = source.shown.outlet
+    looking = _Looking({*(outlet.key or outlet.columns.names)}, source, values, rows)
+    for condition in conditions(source.filter):
+        met = looking.met(condition)
+        if met is not None:
+            looking.rows = looking.rows.filter(met)
+    return looking.rows
+
+
+class _Looking:
+    def __init__(
+        self, names: set[str], source: Source, values: Mapping[str, str], rows: pa.Table
+    ) -> None:
+        self._sorts = {n: k.sort for n, k in of_columns(source.shown.outlet).items() if n in names}
+        self._values = values
+        self.rows = rows
+
+    def met(self, condition: exp.Expr) -> pa.ChunkedArray | None:
+        """Tell which rows meet a condition; None: it cannot be told here."""
+        match condition:
+            case exp.Paren():
+                return self.met(condition.this)
+            case exp.Between() if not condition.args.get("symmetric"):
+                at = condition.this
+                least = self._compared(at, exp.GTE, condition.args["low"])
+                most = self._compared(at, exp.LTE, condition.args["high"])
+                return None if least is None or most is None else pc.and_(least, most)
+            case exp.EQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+                return self._compared(condition.this, type(condition), condition.expression)
+        return None
+
+    def _compared(
+        self, one: exp.Expr, how: type[exp.Expr], other: exp.Expr
+    ) -> pa.ChunkedArray | None:
+        compare, turned = COMPARED[how]
+        if not isinstance(one, exp.Column):
+            one, other, compare = other, one, turned
+        if not isinstance(one, exp.Column) or one.name not in self._sorts:
+            return None
+        value = self._value(other)
+        match self._sorts[one.name]:
+            case Sort.INTEGER if isinstance(value, int):
+                return compare(self.rows[one.name], value)
+            case Sort.TEXT if isinstance(value, str) and how is exp.EQ:  # how it orders is its own
+                return compare(self.rows[one.name], value)
+        return None
+
+    def _value(self, node: exp.Expr) -> Any:
+        """Read a whole number or a text; None where it is neither, or not plainly written."""
+        if not isinstance(node, exp.Literal):
+            return None
+        text = node.sql("postgres", copy=False)
+        text = self._values.get(text, text)
+        if text.isdecimal():
+            return int(text)
+        is_plain = text.startswith("'") and "\\" not in text
+        return text[1:-1].replace("''", "'") if is_plain else None
