@@ -24,6 +24,8 @@ from migrations.warehouse import Warehouse
 ROWS, FEW = 200_000, 10
 NARROW, WIDE = 16, 116
 """Bytes of a row: of a number and a short text, or a longer one."""
+MORE, VALUE = 6, 8
+"""So many more columns of numbers, and their bytes."""
 ROUNDS = 3
 
 READ: LiteralString = "SELECT count(*), sum(n) FROM {}"
@@ -45,6 +47,7 @@ class Calibration:
     def rates(self) -> Rates:
         """Measure them."""
         ship = {width: self._median(self._shipping(width, ROWS)) for width in TABLES}
+        broad = self._median(self._shipping(NARROW, ROWS, MORE))
         ship_ms = self._median(self._shipping(NARROW, FEW)) * 1_000
         for width in TABLES:
             self._shipping(width, ROWS)()
@@ -52,6 +55,7 @@ class Calibration:
         reads = self._median(lambda: self._ask(READ.format(TABLES[NARROW])))
         island_few, island = (self._median(self._finishing(rows)) for rows in (FEW, ROWS))
         ship_byte, ship_row = _by_byte_and_row(ship)
+        ship_value = max(_us(broad - ship[NARROW]) / ROWS / MORE - ship_byte * VALUE, 0.0)
         fetch_byte, fetch_row = _by_byte_and_row(fetch)
         reading = reads / ROWS * FEW_ROWS
         write = {w: self._median(self._writing(w)) - reading for w in TABLES}
@@ -59,7 +63,8 @@ class Calibration:
         return Rates(
             fetch_us_per_row=fetch_row,
             fetch_us_per_byte=fetch_byte,
-            ship_us_per_row=ship_row,
+            ship_us_per_row=max(ship_row - len(COLUMNS) * ship_value, 0.0),
+            ship_us_per_value=ship_value,
             ship_us_per_byte=ship_byte,
             write_us_per_value=write_row / len(COLUMNS),
             write_us_per_byte=write_byte,
@@ -83,8 +88,10 @@ class Calibration:
             seconds.append(self._clock.monotonic() - began)
         return statistics.median(seconds)
 
-    def _shipping(self, width: int, rows: int) -> Callable[[], object]:
+    def _shipping(self, width: int, rows: int, more: int = 0) -> Callable[[], object]:
         table, name = _rows(width, rows), TABLES[width]
+        for number in range(more):
+            table = table.append_column(f"n{number}", table["n"])
 
         def ship() -> None:
             with self._connection.cursor() as cursor:

@@ -19,8 +19,9 @@ class Rates:
     fetch_us_per_row: float = 0.25
     """A row from a warehouse as Arrow, and"""
     fetch_us_per_byte: float = 0.004
-    ship_us_per_row: float = 0.9
+    ship_us_per_row: float = 0.5
     """A staged row into a warehouse's temporary table, and"""
+    ship_us_per_value: float = 0.2
     ship_us_per_byte: float = 0.004
     write_us_per_value: float = 0.5
     """A staged value written into a query, and"""
@@ -53,8 +54,10 @@ class Staged:
 
     rows: int
     size: int
-    values: int
-    """Those of a row that a query reads, and its key once more."""
+    copied: int
+    """So many values of a row are sent into a temporary table: all."""
+    written: int
+    """Or into the query: those that it reads, and the key once more."""
     keys: int
     """Those of its key; 0 for rows that nothing replaces."""
     keys_share: float
@@ -87,7 +90,8 @@ def split(rates: Rates, part: Estimate, staged: Staged | None) -> float:
         here = _us(staged.rows * rates.island_us_per_row)
         if staged.keys:
             size = round(staged.size * staged.keys_share)
-            keys = _sent(rates, replace(staged, size=size, values=staged.keys))
+            only = replace(staged, size=size, copied=staged.keys, written=staged.keys)
+            keys = _sent(rates, only)
     return keys + rates.island_ms + here + _asked(rates, part, part.rows)
 
 
@@ -96,13 +100,13 @@ def _sent(rates: Rates, staged: Staged) -> float:
     read = _us(staged.rows * rates.shipped_us_per_row)
     if not staged.is_written:
         return _copied(rates, staged) + read
-    values = staged.rows * staged.values
+    values = staged.rows * staged.written
     return _us(values * rates.write_us_per_value + staged.size * rates.write_us_per_byte) + read
 
 
 def _copied(rates: Rates, staged: Staged) -> float:
-    by_row, by_byte = rates.ship_us_per_row, rates.ship_us_per_byte
-    return rates.ship_ms + _us(staged.rows * by_row + staged.size * by_byte)
+    by_row = rates.ship_us_per_row + staged.copied * rates.ship_us_per_value
+    return rates.ship_ms + _us(staged.rows * by_row + staged.size * rates.ship_us_per_byte)
 
 
 def gathered(rates: Rates, fetched: Iterable[Estimate], held: Iterable[Staged]) -> float:

@@ -88,16 +88,15 @@ class Question:
             return Decision(ship, (ship,), LITTLE, self._moving(ship, ship))
         is_divided = isinstance(self.split, str) or len(self.split.sources) == 1
         ship, other = self._ship(), self._split() if is_divided else self._gather()
-        decision = plans.decide((ship, other), Plan.SHIP if is_little else plan)
-        because = LITTLE if is_little else decision.because
-        moving = self._moving(decision.chosen, ship)
-        return replace(decision, because=because, moving=moving)
+        decision = plans.decide((ship, other), plan)
+        if is_little and other.cost_ms is not None:
+            decision = replace(decision, chosen=ship, because=LITTLE)
+        return replace(decision, moving=self._moving(decision.chosen, ship))
 
     @property
     def _is_little(self) -> bool:
         """Whether of all that is staged only so little can count that nothing need be weighed."""
-        is_known = self._counted.keys() <= self._wanted.keys()
-        return is_known and sum(map(len, self._wanted.values())) <= LITTLE_ROWS
+        return sum(part.rows for part in self._counted.values()) <= LITTLE_ROWS
 
     @cached_property
     def _counted(self) -> dict[Outlet, Part]:
@@ -253,7 +252,8 @@ class Question:
             outlet: Staged(
                 rows=part.rows,
                 size=part.size,
-                values=read[outlet] + len(outlet.key),
+                copied=len(tables.arrow(outlet)),
+                written=read[outlet] + len(outlet.key),
                 keys=len(outlet.key),
                 keys_share=len(outlet.key) / len(outlet.columns.names),
                 is_written=are_few(part),

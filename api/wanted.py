@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from api.joined import Source, conditions
-from api.kinds import Sort, of_columns
+from api.kinds import LITERAL_MOST, Sort, of_columns
 
 COMPARED: Mapping[type[exp.Expr], tuple[Any, Any]] = {
     exp.EQ: (pc.equal, pc.equal),
@@ -81,7 +81,7 @@ class _Looking:
             return None
         text = node.sql("postgres", copy=False)
         text = self._values.get(text, text)
-        if text.isdecimal():
+        if text.isdecimal() and int(text) <= LITERAL_MOST:
             return int(text)
         is_plain = text.startswith("'") and "\\" not in text
         return text[1:-1].replace("''", "'") if is_plain else None

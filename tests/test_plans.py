@@ -312,7 +312,7 @@ estimates = st.builds(Estimate, st.floats(1, 1e7), st.floats(1, 200), st.floats(
 def test_more_that_is_staged_costs_more_to_ship_than_to_keep(
     query: Estimate, rows: int, is_written: bool
 ) -> None:
-    few = Staged(rows, rows * 50, 3, 0, 0.0, is_written)
+    few = Staged(rows, rows * 50, 3, 3, 0, 0.0, is_written)
     many = replace(few, rows=rows * 2, size=rows * 100)
     by_ship = [costs.shipped(Rates(), query, [staged], adds_rows=True) for staged in (few, many)]
     by_split = [costs.split(Rates(), query, staged) for staged in (few, many)]

@@ -29,6 +29,7 @@ from api.look import AGE_S, REST, Look
 from api.messages import Begun, Done
 from api.migrations import Moved
 from api.picture import Edge, Way
+from api.question import LITTLE_ROWS
 from api.recent import RECENT_MAX, SQL_MAX, Recent, State
 from api.status import StatusOut
 from etl_procs import Dataflow, by_count
@@ -178,7 +179,7 @@ def test_queries_are_seen_by_who_asked_them_and_by_who_operates(
     scopes = frozenset({Scope.QUERY, Scope.LOOK})
     _, ann = keyring.create("ann", scopes)
     _, bob = keyring.create("bob", scopes | {Scope.OPERATE})
-    store.sell((1, -1.0, "a"))
+    store.sell(*((id, -1.0, "a") for id in range(LITTLE_ROWS + 1)))
     moved = jobs_on(store, Warehouse(DEFAULT, warehouse_url))
     island = shop.island_over(warehouse_url, store.reader)
     with serving(island, moved=moved, before=front(Entrance(KEY, keyring))) as client:
