@@ -66,16 +66,16 @@ class Staged:
     """They are so few that they are written into a query."""
 
 
-def in_warehouse(rates: Rates, query: Estimate) -> float:
-    """Tell what a query takes that one warehouse answers alone."""
-    return _asked(rates, query, query.rows)
-
-
 def shipped(rates: Rates, query: Estimate, held: Sequence[Staged], *, adds_rows: bool) -> float:
     """Tell what it takes to send what is staged, and ask there."""
     staged = sum(one.rows for one in held)
     rows = query.rows + (staged if adds_rows else 0)
-    return sum(_sent(rates, one) for one in held) + _asked(rates, query, rows)
+    return sent(rates, held) + _asked(rates, query, rows)
+
+
+def sent(rates: Rates, held: Iterable[Staged]) -> float:
+    """Tell what it takes to send what is staged to a warehouse for one query, and read it there."""
+    return sum(_sent(rates, one) for one in held)
 
 
 def moved(rates: Rates, held: Iterable[Staged]) -> float:
@@ -96,7 +96,6 @@ def split(rates: Rates, part: Estimate, staged: Staged | None) -> float:
 
 
 def _sent(rates: Rates, staged: Staged) -> float:
-    """Tell what it takes to send rows for one query, and read them there."""
     read = _us(staged.rows * rates.shipped_us_per_row)
     if not staged.is_written:
         return _copied(rates, staged) + read

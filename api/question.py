@@ -130,7 +130,7 @@ class Question:
         if any(isinstance(outlet, Kept) for outlet in held):
             return None  # no migration takes a stream
         once_ms = costs.moved(self.rates, self._staged(held).values())
-        sent_ms = costs.moved(self.rates, self._staged(self._counted).values())
+        sent_ms = costs.sent(self.rates, self._staged(self._counted).values())
         spent_ms = (chosen.cost_ms or 0.0) - ((ship.cost_ms or 0.0) - sent_ms)
         return Moving(tuple(outlet.full_name for outlet in held), max(spent_ms, 0.0), once_ms)
 
