@@ -41,6 +41,7 @@ ELSEWHERE = (
     "at a time, or route the tables to one."
 )
 
+NOTHING = "nothing is staged that can count for the query"
 LITTLE = "what is staged and can count is less than what it takes to weigh plans"
 LITTLE_ROWS = 100
 """With so few staged rows to add, a query is asked as a whole without a look at other plans."""
@@ -79,9 +80,9 @@ class Question:
                     hint=ELSEWHERE,
                 )
             return Decision(only, (only,), "no warehouse has all of its tables")
-        if not any(part.staged for part in self.at.parts.values()):
+        if not self._held:
             alone = Candidate(Plan.WAREHOUSE, 0.0)
-            return Decision(alone, (alone,), "nothing that the query reads is staged")
+            return Decision(alone, (alone,), NOTHING)
         is_little = self._is_little and plan in (None, Plan.SHIP)
         if is_little and not in_full:
             ship = Candidate(Plan.SHIP, 0.0)
@@ -96,17 +97,21 @@ class Question:
     @property
     def _is_little(self) -> bool:
         """Whether of all that is staged only so little can count that nothing need be weighed."""
-        return sum(part.rows for part in self._counted.values()) <= LITTLE_ROWS
+        return sum(part.rows for part in self._held.values()) <= LITTLE_ROWS
 
     @cached_property
-    def _counted(self) -> dict[Outlet, Part]:
-        """Give the parts of which something is staged, with what of it can count."""
-        found = {outlet: part for outlet, part in self.at.parts.items() if part.staged}
+    def _parts(self) -> Mapping[Outlet, Part]:
+        """Give the parts of the cut, of what is staged with what can count."""
+        found = dict(self.at.parts)
         for outlet, rows in self._wanted.items():
-            part = replace(found.pop(outlet), rows=len(rows), size=rows.nbytes)
-            if part.rows:
-                found[outlet] = part
+            ranges = found[outlet].staged if len(rows) else ()
+            found[outlet] = replace(found[outlet], staged=ranges, rows=len(rows), size=rows.nbytes)
         return found
+
+    @property
+    def _held(self) -> Mapping[Outlet, Part]:
+        """Give those of which something is staged."""
+        return _staged(self._parts)
 
     @cached_property
     def _wanted(self) -> dict[Outlet, pa.Table]:
@@ -116,21 +121,21 @@ class Question:
         named = Counter(source.shown.outlet for source in self.split.sources)
         found = {}
         for source in self.split.sources:
-            outlet, part = source.shown.outlet, self._part(source)
+            outlet, part = source.shown.outlet, self.at.parts[source.shown.outlet]
             is_small = part.rows <= READ_ROWS and part.size <= READ_BYTES
             if part.staged and is_small and source.filter and named[outlet] == 1:
                 read = staged.read(outlet, *part.staged)
                 rows = (wanted(source, self.split.values, some) for some in read)
-                found[outlet] = self._table(outlet, staged.carried(outlet, rows))
+                found[outlet] = _table(outlet, staged.carried(outlet, rows))
         return found
 
     def _moving(self, chosen: Candidate, ship: Candidate) -> Moving | None:
         """Compare with what it would take if what is shipped were there already."""
-        held = {outlet: part for outlet, part in self.at.parts.items() if part.staged}
+        held = _staged(self.at.parts)
         if any(isinstance(outlet, Kept) for outlet in held):
             return None  # no migration takes a stream
-        once_ms = costs.moved(self.rates, self._staged(held).values())
-        sent_ms = costs.sent(self.rates, self._staged(self._counted).values())
+        once_ms = costs.moved(self.rates, self._measured(held).values())
+        sent_ms = costs.sent(self.rates, self._measured(self._held).values())
         spent_ms = (chosen.cost_ms or 0.0) - ((ship.cost_ms or 0.0) - sent_ms)
         return Moving(tuple(outlet.full_name for outlet in held), max(spent_ms, 0.0), once_ms)
 
@@ -155,7 +160,7 @@ class Question:
             case Plan.SHIP:
                 return self.place.rows(self._shipped(), self.columns)
             case Plan.SPLIT:
-                return self._parts(finisher)
+                return self._divided(finisher)
             case Plan.GATHER:
                 return self._gathered(finisher)
 
@@ -220,19 +225,15 @@ class Question:
 
     def _there(self) -> str:
         return self.template.filled(
-            [self.place.there(shown, self.at.parts[shown.outlet]) for shown in self.tables]
+            [self.place.there(shown, self._parts[shown.outlet]) for shown in self.tables]
         )
 
     def _with_staged(self) -> str:
         """Write the query over what is there and what is shipped."""
         texts = []
         for shown in self.tables:
-            part = self._counted.get(shown.outlet)
-            texts.append(
-                self.place.there(shown, self.at.parts[shown.outlet])
-                if part is None
-                else self.place.whole(shown, part)
-            )
+            part = self._parts[shown.outlet]
+            texts.append((self.place.whole if part.staged else self.place.there)(shown, part))
         return self.template.filled(texts)
 
     def _part_there(self, divided: Split, home: Shim) -> str:
@@ -245,7 +246,7 @@ class Question:
             texts.append(written(source.shown, part))
         return divided.parts[home.dialect].filled(texts)
 
-    def _staged(self, parts: Mapping[Outlet, Part]) -> dict[Outlet, Staged]:
+    def _measured(self, parts: Mapping[Outlet, Part]) -> dict[Outlet, Staged]:
         """Tell how much is staged of tables."""
         read = {shown.outlet: len(shown.columns) for shown in self.tables}
         return {
@@ -264,7 +265,7 @@ class Question:
     def _ship(self) -> Candidate:
         query = self.place.estimate(self._there())
         adds_rows = isinstance(self.split, Split) and not self.split.merged
-        held = list(self._staged(self._counted).values())
+        held = list(self._measured(self._held).values())
         cost = costs.shipped(self.rates, query, held, adds_rows=adds_rows)
         return Candidate(Plan.SHIP, cost)
 
@@ -277,7 +278,7 @@ class Question:
         plain = [home.there(source.shown, self._part(source)) for source in self.split.sources]
         part = home.estimate(self.split.parts[home.dialect].filled(plain))
         return Candidate(
-            Plan.SPLIT, costs.split(self.rates, part, self._staged(self._counted).get(outlet))
+            Plan.SPLIT, costs.split(self.rates, part, self._measured(self._held).get(outlet))
         )
 
     def _why_not(self) -> str:
@@ -288,32 +289,28 @@ class Question:
         return f"the island makes no {others[0]}" if others else ""
 
     def _shipped(self) -> str:
-        for outlet, part in self._counted.items():
-            found = staged.carried(outlet, staged.read(outlet, *part.staged))
-            rows = self._wanted.get(outlet)
-            self.place.ship(outlet, part, found if rows is None else [rows])
+        for outlet, part in self._held.items():
+            self.place.ship(outlet, part, self._rows(outlet))
         return self._with_staged()
 
-    def _parts(self, finisher: Finisher) -> Iterator[pa.RecordBatch]:
+    def _divided(self, finisher: Finisher) -> Iterator[pa.RecordBatch]:
         assert isinstance(self.split, Split)
         outlet = self.split.sources[0].shown.outlet
-        home, held = self.homes[outlet], self._held(outlet)
+        home, held = self.homes[outlet], self._here(outlet)
         if held is not None and outlet.key:
-            self.place.ship(outlet, self.at.parts[outlet], [held.select(list(outlet.key))])
+            self.place.ship(outlet, self._parts[outlet], [held.select(list(outlet.key))])
         there = home.rows(self._part_there(self.split, home), of_cells(self.split.cells))
         return finisher.finish(self.split, self.columns, there, held)
 
-    def _held(self, outlet: Outlet) -> pa.Table | None:
-        """Read what is staged of a table."""
-        if not (ranges := self.at.parts[outlet].staged):
-            return None
-        if outlet in self._wanted:
-            return self._wanted[outlet]
-        return self._table(outlet, staged.carried(outlet, staged.read(outlet, *ranges)))
+    def _here(self, outlet: Outlet) -> pa.Table | None:
+        """Give what is staged of a table to the island, if anything is."""
+        return _table(outlet, self._rows(outlet)) if self._parts[outlet].staged else None
 
-    @staticmethod
-    def _table(outlet: Outlet, rows: Iterable[pa.Table]) -> pa.Table:
-        return pa.concat_tables([tables.arrow(outlet).empty_table(), *rows])
+    def _rows(self, outlet: Outlet) -> Iterable[pa.Table]:
+        """Read what is staged of a table, but for what was read already."""
+        if outlet in self._wanted:
+            return [self._wanted[outlet]]
+        return staged.carried(outlet, staged.read(outlet, *self._parts[outlet].staged))
 
     def _gather(self) -> Candidate:
         if why_not := self._why_not():
@@ -336,10 +333,10 @@ class Question:
 
     def _cost_of(self, made: Pieces) -> float:
         fetched = [self._home(piece).estimate(self._asked(piece)) for piece in made.pieces]
-        return costs.gathered(self.rates, fetched, self._staged(self._counted).values())
+        return costs.gathered(self.rates, fetched, self._measured(self._held).values())
 
     def _part(self, source: Source) -> Part:
-        return self.at.parts[source.shown.outlet]
+        return self._parts[source.shown.outlet]
 
     def _home(self, piece: Piece) -> Shim:
         return self.homes[piece.sources[0].shown.outlet]
@@ -366,7 +363,15 @@ class Question:
             schema = pa.schema([pa.field(column.name, column.arrow) for column in columns])
             rows = self._home(piece).rows(self._asked(piece), columns)
             given[there] = pa.Table.from_batches(rows, schema=schema)
-            held = self._held(piece.sources[0].shown.outlet)
+            held = self._here(piece.sources[0].shown.outlet)
             if held is not None:
                 given[here] = held
         return finisher.gather(self.split, made, self.columns, given)
+
+
+def _staged(parts: Mapping[Outlet, Part]) -> Mapping[Outlet, Part]:
+    return {outlet: part for outlet, part in parts.items() if part.staged}
+
+
+def _table(outlet: Outlet, rows: Iterable[pa.Table]) -> pa.Table:
+    return pa.concat_tables([tables.arrow(outlet).empty_table(), *rows])
