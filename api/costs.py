@@ -5,11 +5,14 @@ in the data folder.
 """
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from headrace.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +134,16 @@ def load(path: Path) -> Rates:
         return Rates()
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        # An older Headrace measured fewer of them.
-        known = [field.name for field in fields(Rates) if field.name in found]
-        return Rates(**{name: float(found[name]) for name in known})
-    except (ValueError, TypeError) as error:
+        rates = {name: float(rate) for name, rate in found.items()}
+    except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{path} does not hold the rates of this machine: {error!r}",
             hint="Delete it, or measure them anew: `headrace calibrate`.",
         ) from error
+    if rates.keys() != {field.name for field in fields(Rates)}:
+        log.warning("%s has other rates than are in use: run `headrace calibrate` anew", path)
+        return Rates()
+    return Rates(**rates)
 
 
 def written(rates: Rates) -> Mapping[str, float]:

@@ -61,6 +61,7 @@ def parse(
     statement = _bound(_one_statement(sql), parameters, marked)
     for node in statement.walk():
         _check(node, sql)
+        node.pop_comments()  # else they would be written with whatever is made of a part of it
     for select in statement.find_all(exp.Select):
         select.set("expressions", [_named(item, sql) for item in select.expressions])
     return normalize_identifiers(statement, dialect=DIALECT)
@@ -146,7 +147,7 @@ def _one_statement(sql: str) -> exp.Query:
         )
     dialect = Dialect.get_or_raise(DIALECT)
     try:
-        tokens = dialect.tokenize(sql)
+        tokens = dialect.tokenize(f"{sql}\n")  # after a $1, it misreads '' at the very end
         _check_intervals(tokens)
         parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
         parsed = parser.parse(list(_with_inner(tokens)), sql)

@@ -43,8 +43,8 @@ ELSEWHERE = (
 
 NOTHING = "nothing is staged that can count for the query"
 LITTLE = "what is staged and can count is less than what it takes to weigh plans"
-LITTLE_ROWS = 100
-"""With so few staged rows to add, a query is asked as a whole without a look at other plans."""
+LITTLE_ROWS, LITTLE_BYTES = 100, 64 * 2**10
+"""With so little staged to add, a query is asked as a whole without a look at other plans."""
 READ_ROWS, READ_BYTES = 100_000, 16 * 2**20
 """So much at most is read of what is staged before a plan is chosen."""
 
@@ -83,21 +83,22 @@ class Question:
         if not self._held:
             alone = Candidate(Plan.WAREHOUSE, 0.0)
             return Decision(alone, (alone,), NOTHING)
-        is_little = self._is_little and plan in (None, Plan.SHIP)
-        if is_little and not in_full:
+        if self._is_little and plan in (None, Plan.SHIP) and not in_full:
             ship = Candidate(Plan.SHIP, 0.0)
             return Decision(ship, (ship,), LITTLE, self._moving(ship, ship))
         is_divided = isinstance(self.split, str) or len(self.split.sources) == 1
         ship, other = self._ship(), self._split() if is_divided else self._gather()
         decision = plans.decide((ship, other), plan)
-        if is_little and other.cost_ms is not None:
+        if self._is_little and plan is None and other.cost_ms is not None:
             decision = replace(decision, chosen=ship, because=LITTLE)
         return replace(decision, moving=self._moving(decision.chosen, ship))
 
     @property
     def _is_little(self) -> bool:
         """Whether of all that is staged only so little can count that nothing need be weighed."""
-        return sum(part.rows for part in self._held.values()) <= LITTLE_ROWS
+        held = self._held.values()
+        rows, size = sum(part.rows for part in held), sum(part.size for part in held)
+        return rows <= LITTLE_ROWS and size <= LITTLE_BYTES
 
     @cached_property
     def _parts(self) -> Mapping[Outlet, Part]:
@@ -115,7 +116,9 @@ class Question:
 
     @cached_property
     def _wanted(self) -> dict[Outlet, pa.Table]:
-        """Read what is staged and can count, where a query has a condition on it."""
+        """Read what is staged and can count, where a query has a condition on it. Of rows that are
+        hidden from the caller, how many meet it must not be told by the plan.
+        """
         if isinstance(self.split, str):
             return {}
         named = Counter(source.shown.outlet for source in self.split.sources)
@@ -123,7 +126,8 @@ class Question:
         for source in self.split.sources:
             outlet, part = source.shown.outlet, self.at.parts[source.shown.outlet]
             is_small = part.rows <= READ_ROWS and part.size <= READ_BYTES
-            if part.staged and is_small and source.filter and named[outlet] == 1:
+            is_asked_for = source.filter and named[outlet] == 1 and not source.shown.where
+            if part.staged and is_small and is_asked_for:
                 read = staged.read(outlet, *part.staged)
                 rows = (wanted(source, self.split.values, some) for some in read)
                 found[outlet] = _table(outlet, staged.carried(outlet, rows))

@@ -79,7 +79,7 @@ class _Looking:
         """Read a whole number or a text; None where it is neither, or not plainly written."""
         if not isinstance(node, exp.Literal):
             return None
-        text = node.sql("postgres", copy=False)
+        text = node.sql("postgres", comments=False, copy=False)
         text = self._values.get(text, text)
         if text.isdecimal() and int(text) <= LITERAL_MOST:
             return int(text)

@@ -6,6 +6,7 @@ NUMBERS = ("n", "p", "w")
 EVERY = "nrtbdmpw"
 DIRECTIONS = ["", "DESC", "NULLS FIRST", "DESC NULLS LAST"]
 LITERALS = {
+    "id": ["0", "7", "13", "39"],
     "n": ["0", "3", "-2", "1099511627776"],
     "r": ["0.5", "1", "'NaN'"],
     "t": ["'a'", "'b'", "''", "'\\'"],
@@ -183,8 +184,9 @@ class Queries:
         return f"coalesce({self.column(kind)}, {self.column(kind)})"
 
     def literal(self, kind: str) -> str:
-        """Write a value of a kind."""
-        return self.random.choice(LITERALS[kind])
+        """Write a value of a kind, and at times something about it."""
+        about = self.random.choice(["", "", "", " /* it's */", " -- one '\n"])
+        return self.random.choice(LITERALS[kind]) + about
 
     def condition(self, depth: int) -> str:
         """Make a condition."""
@@ -194,7 +196,7 @@ class Queries:
             return f"({one} {self.random.choice(['AND', 'OR'])} {other})"
         if depth > 0 and found < 0.42:
             return f"NOT {self.condition(depth - 1)}"
-        kind = self.random.choice(EVERY)
+        kind = self.random.choice([*EVERY, "id", "id"])
         column = self.column(kind)
         if found < 0.5:
             return f"{column} IS {self.random.choice(['', 'NOT '])}NULL"

@@ -116,6 +116,7 @@ REFUSED_BY_POSTGRESQL = [
     ("SELECT nothing FROM sales", 'column "nothing" does not exist'),
     ("SELECT 1 / 0", "division by zero"),
     ("SELECT 'a'::bigint", "invalid input syntax"),
+    ("SELECT 1 FROM sales a, sales b JOIN sales c ON a.id = c.id", "FROM-clause entry"),
     ("SELECT " + "1 + " * 5_000 + "1", "nested too deeply|stack depth"),
 ]
 

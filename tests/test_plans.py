@@ -22,9 +22,10 @@ from api.costs import Estimate, Rates, Staged
 from api.cut import Freshness
 from api.errors import NoLonger, Unfinished
 from api.finish import quotient
+from api.grant import Restriction
 from api.island import Asked
 from api.plans import Candidate, Plan
-from api.question import LITTLE, LITTLE_ROWS, NOTHING
+from api.question import LITTLE, LITTLE_BYTES, LITTLE_ROWS, NOTHING
 from api.resolve import Resolved, resolve
 from headrace.clock import SystemClock
 from headrace.errors import ConfigError
@@ -178,6 +179,11 @@ def test_of_a_key_a_state_that_no_push_brought_is_not_made_up(
     store.close()
 
 
+def test_an_empty_text_may_end_a_query_with_parameters(island: Answering) -> None:
+    sql = "SELECT $1 > 0 WHERE 'a' <> ''"  # with the $, sqlglot looks for the end of its text
+    assert island.query(sql, STAGED, parameters=(1,)).rows == ((True,),)
+
+
 def test_parameters_that_python_takes_for_the_same_are_different(island: Answering) -> None:
     for value, halved in [(2, 2), (2.0, 2.5), (2, 2)]:
         found = island.query("SELECT 5 / $1", Freshness.MAIN, parameters=(value,))
@@ -274,6 +280,28 @@ def test_where_much_is_staged_plans_are_weighed(
     of_one = explained(client, "SELECT note, count(*) FROM sales WHERE id = 17 GROUP BY note")
     assert (of_one["plan"], of_one["because"]) == ("ship", LITTLE)
     assert all(one["cost_ms"] > 0 for one in of_one["candidates"])
+    wanted = explained(client, "SELECT count(*) FROM sales WHERE id = 17", plan="ship")
+    assert (wanted["plan"], wanted["because"]) == ("ship", "it was asked for")
+
+
+def test_a_few_rows_of_many_bytes_are_weighed(client: Client, store: shop.Shop) -> None:
+    store.sell(*((id, 1.0, "x" * LITTLE_BYTES) for id in range(10, 12)))
+    told = explained(client, "SELECT count(*), max(id) FROM sales")
+    assert "are less than" in told["because"]
+
+
+def test_how_many_hidden_rows_meet_a_condition_does_not_choose_the_plan(
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    store.push(connection)
+    store.sell(*((id, 9.0, "secret") for id in range(sources.FEW_ROWS)))
+    for where, expected in (("", {"warehouse", "split"}), ("price < 3", {"split"})):
+        island.tables = (("shop.sales", Restriction(("id", "note"), where)),)
+        found = set()
+        for note in ("secret", "other"):
+            sql = f"SELECT count(*), max(id) FROM sales WHERE note = '{note}'"
+            found.add(island.explain(Asked(sql, tables=island.tables))["plan"])
+        assert found == expected
 
 
 def test_how_much_can_count_says_how_it_is_sent(tmp_path: Path, warehouse_url: str) -> None:
@@ -353,16 +381,20 @@ def test_the_cheapest_that_can_be_is_taken() -> None:
     assert plans.decide((ship, cannot), Plan.SPLIT).chosen is ship
 
 
-def test_rates_are_kept_in_a_file_and_a_broken_one_is_told(tmp_path: Path) -> None:
+def test_rates_are_kept_in_a_file_and_a_broken_one_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "rates.json"
     assert costs.load(path) == Rates()
     path.write_text(json.dumps(dict(costs.written(Rates(unit_us=7.0)))))
     assert costs.load(path).unit_us == 7.0
     path.write_text('{"unit_us": 6.0, "of_another_version": 1}')
-    assert costs.load(path) == Rates(unit_us=6.0)
-    path.write_text("7")
-    with pytest.raises(ConfigError, match="does not hold the rates"):
-        costs.load(path)
+    assert costs.load(path) == Rates(), "what the others mean is not known"
+    assert "run `headrace calibrate` anew" in caplog.text
+    for wrong in ("7", "[]", '"unit_us"', '{"unit_us": null}'):
+        path.write_text(wrong)
+        with pytest.raises(ConfigError, match="does not hold the rates"):
+            costs.load(path)
 
 
 def test_calibrating_measures_every_rate_and_leaves_nothing(

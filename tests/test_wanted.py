@@ -59,6 +59,8 @@ def met(where: str, *parameters: Parameter) -> Any:
         ("t = $1", ("it's",)),
         ("$1 = t AND n >= 0", ("",)),
         ("id = 2000000000", ()),
+        ("t = 'a' /* of 'it' */", ()),
+        ("id = $1 -- the first\n AND -- and\n t = 'a' -- the second", (3,)),
     ],
 )
 def test_what_compares_columns_with_values_is_all_that_is_left(

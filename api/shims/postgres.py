@@ -69,6 +69,8 @@ log = logging.getLogger(__name__)
 BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 BY_COPY = "adbc.postgresql.use_copy"
 
+RELATION = re.compile(r'"[^"]+\.[^"]+"')
+"""One that PostgreSQL has not found, as it writes those of ours: with its schema."""
 SAID = re.compile(r"(?:ERROR|FATAL): *(.*?) *(?:Query was: .*|\. SQLSTATE: \w+|$)")
 
 CANCELED, NO_TABLE, NO_SCHEMA, NOT_ALLOWED = "57014", "42P01", "3F000", "42501"
@@ -381,7 +383,7 @@ def _error(state: str, primary: str, hint: str, timeout_ms: int) -> HeadraceErro
             f"the role {roles.ISLAND}, as which queries are asked, may not: {primary}",
             hint="The engine lets it read its dataflows' tables when it starts.",
         )
-    if state in (NO_TABLE, NO_SCHEMA):
+    if state == NO_SCHEMA or (state == NO_TABLE and RELATION.search(primary)):
         return NotReady(
             f"the warehouse lacks a table of the query: {primary}",
             hint="The engine makes it when it is started with the dataflow that defines it.",
