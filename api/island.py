@@ -27,7 +27,7 @@ from api.grant import Restriction
 from api.joined import NotAlike
 from api.parse import Parameter, compared, is_any, put, values
 from api.plans import Plan
-from api.question import ELSEWHERE, Question
+from api.question import ELSEWHERE, Question, Weighed
 from api.resolve import Resolved, Template, resolve
 from api.shims import Shim, Whole
 from api.shims.files import Folder
@@ -71,6 +71,7 @@ class Prepared:
     split: Split | str
     """How it is divided, or why it is not."""
     columns: tuple[Column, ...] | None = None
+    weighed: Weighed = field(default_factory=Weighed)
 
     def bound(self, values: Mapping[str, str]) -> "Prepared":
         """Put values of parameters in the places of their marks."""
@@ -135,7 +136,7 @@ class Island:
     def explain(self, asked: Asked) -> dict[str, Any]:
         """Tell how a query would be answered now, and why so; nothing of it is asked."""
         with self._opened(asked) as question:
-            told = question.explained(question.decision(asked.plan, in_full=True))
+            told = question.explained(question.weigh(asked.plan, in_full=True))
         if asked.tables is not None:  # neither what restricts the caller, nor what others' rows do
             told["because"] = "what plans cost, and why, is told to keys for all tables"
             for candidate in told["candidates"]:
@@ -183,6 +184,8 @@ class Island:
                 homes,
                 place,
                 self.setting.rates,
+                kept.weighed,
+                self._clock.monotonic(),
             )
 
     @contextmanager

@@ -1,7 +1,7 @@
 """A question: a query at an open cut, with what each plan for it would cost, and how it is run."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -45,8 +45,19 @@ NOTHING = "nothing is staged that can count for the query"
 LITTLE = "what is staged and can count is less than what it takes to weigh plans"
 LITTLE_ROWS, LITTLE_BYTES = 100, 64 * 2**10
 """With so little staged to add, a query is asked as a whole without a look at other plans."""
+WEIGHED_S = 60.0
+"""So long a query that is asked again, of about as much that is staged, is not weighed again."""
 READ_ROWS, READ_BYTES = 100_000, 16 * 2**20
 """So much at most is read of what is staged before a plan is chosen."""
+
+
+@dataclass(slots=True)
+class Weighed:
+    """What was last decided of a query, of what, and until when that stands."""
+
+    of: Hashable = None
+    until: float = 0.0
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True)
@@ -64,14 +75,28 @@ class Question:
     place: Whole
     """Who answers, if one can alone."""
     rates: Rates
+    weighed: Weighed
+    now: float
 
     @property
     def is_spread(self) -> bool:
         """Whether no warehouse has all of its tables: then there is one plan for it."""
         return not set(self.homes.values()) <= {self.place}
 
-    def decision(self, plan: Plan | None, *, in_full: bool = False) -> Decision:
-        """Choose a plan, the one that is wanted if it can be; in full, weigh all in any case."""
+    def decision(self, plan: Plan | None) -> Decision:
+        """Choose a plan, the one that is wanted if it can be, or what was chosen a moment ago."""
+        amounts = (
+            (p.there, p.rows.bit_length(), p.size.bit_length()) for p in self._parts.values()
+        )
+        values = () if isinstance(self.split, str) else tuple(self.split.values.items())
+        of, last = (plan, values, *amounts), self.weighed
+        if last.decision is None or last.of != of or self.now >= last.until:
+            last.decision = self.weigh(plan)
+            last.of, last.until = of, self.now + WEIGHED_S
+        return last.decision
+
+    def weigh(self, plan: Plan | None, *, in_full: bool = False) -> Decision:
+        """Choose a plan by what each would cost; in full, where little is staged, too."""
         if self.is_spread:
             only = self._split() if len(set(self.homes.values())) == 1 else self._gather()
             if only.cost_ms is None:

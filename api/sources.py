@@ -34,8 +34,13 @@ SELECT {columns} FROM (
 SELECT {all}, true AS _there FROM {table} AS there UNION ALL SELECT {all}, false FROM {written}
 ) AS staged"""
 NOT_WRITTEN: LiteralString = "({key}) NOT IN (SELECT * FROM {written})"
+NONE_OF: LiteralString = "{key} <> ALL ({values})"
+"""The same of one column; of this, PostgreSQL knows how many rows it leaves."""
+OUTSIDE: LiteralString = "{name} < {least} OR {name} > {most}"
 IS_WRITTEN: LiteralString = "(NOT _there OR {not_written})"
 WRITTEN: LiteralString = "unnest({values}) AS staged ({names})"
+ORDERED = {Type.INTEGER, Type.NUMERIC, Type.DATE, Type.TIMESTAMP}
+"""Types of which PostgreSQL and Arrow know the same order."""
 UNKNOWN = "..."
 """What is shown of values that were not read."""
 
@@ -139,29 +144,47 @@ def whole_written(shown: Shown, part: Part, rows: pa.Table | None) -> sql.Compos
 def _not_written(outlet: Outlet, rows: pa.Table | None) -> sql.Composed:
     columns = [column for column in outlet.columns.columns if column.name in outlet.key]
     names = _names([column.name for column in columns])
-    return sql.SQL(NOT_WRITTEN).format(key=names, written=written(columns, rows))
+    if len(columns) == 1:
+        is_new = sql.SQL(NONE_OF).format(key=names, values=_values(columns[0], rows))
+    else:
+        is_new = sql.SQL(NOT_WRITTEN).format(key=names, written=written(columns, rows))
+    if not rows:
+        return is_new
+    outside = [_outside(c, rows[c.name]) for c in columns if c.type in ORDERED]
+    return sql.SQL("({})").format(sql.SQL(" OR ").join([*outside, is_new]))
+
+
+def _outside(column: Column, values: pa.ChunkedArray) -> sql.Composed:
+    """Compare with the least and the most: PostgreSQL tells so at once of keys that are all new,
+    and knows from its statistics how many there are, which it does not of NOT IN.
+    """
+    extremes = pc.cast(pa.array(pc.min_max(values).values()), pa.string()).to_pylist()
+    least, most = (
+        sql.SQL("{}::{}").format(sql.Literal(one), sql.SQL(_type(column))) for one in extremes
+    )
+    return sql.SQL(OUTSIDE).format(name=sql.Identifier(column.name), least=least, most=most)
 
 
 def written(columns: Sequence[Column], rows: pa.Table | None) -> sql.Composed:
     """Write rows as what stands in a FROM clause."""
-    values = [
-        sql.SQL("{}::{}[]").format(
-            sql.Literal(UNKNOWN if rows is None else _array(column, rows[column.name])),
-            sql.SQL(_type(column)),
-        )
-        for column in columns
-    ]
+    values = [_values(column, rows) for column in columns]
     names = _names([column.name for column in columns])
     return sql.SQL(WRITTEN).format(values=sql.SQL(", ").join(values), names=names)
 
 
+def _values(column: Column, rows: pa.Table | None) -> sql.Composed:
+    array = UNKNOWN if rows is None else _array(column, rows[column.name])
+    return sql.SQL("{}::{}[]").format(sql.Literal(array), sql.SQL(_type(column)))
+
+
 def _array(column: Column, values: pa.ChunkedArray) -> str:
     """Write a column as PostgreSQL reads an array."""
-    texts = pc.cast(values, pa.string())
+    texts = pc.cast(values, pa.string()).combine_chunks()
     if column.type is Type.TEXT:
         escaped = pc.replace_substring_regex(texts, r'(["\\\\])', r"\\\1")
         texts = pc.binary_join_element_wise('"', escaped, '"', "")
-    return "{" + ",".join(pc.fill_null(texts, "NULL").to_pylist()) + "}"
+    listed = pa.ListArray.from_arrays([0, len(texts)], pc.fill_null(texts, "NULL"))
+    return f"{{{pc.binary_join(listed, ',')[0].as_py()}}}"
 
 
 def _there(shown: Shown, part: Part, conditions: list[sql.Composable]) -> sql.Composed:
