@@ -1,5 +1,6 @@
 """`headrace tpcdi` at the command line: what it refuses before it does harm, and what it says."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -24,6 +25,9 @@ from tpcdi.load import Loaded
 from tpcdi.snapshot import Connection
 
 Made = Callable[[float, int], Path]
+
+SPOILED = "DELETE FROM tpcdi.dimbroker"
+SPOILED_CHECK, FOUND = "DimBroker row count", "0 where = 1 is wanted"
 
 
 class FakeStack:
@@ -51,6 +55,20 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> type[FakeStack]:
     monkeypatch.setattr(tpcdi_stream, "Stack", Stack)
     monkeypatch.setattr(load.Load, "run", run)
     return Stack
+
+
+@pytest.fixture
+def audits(
+    audited_warehouse: Connection, stack: type[FakeStack], monkeypatch: pytest.MonkeyPatch
+) -> Connection:
+    """A warehouse that the audit is put to; who changes it rolls that back."""
+
+    @contextmanager
+    def warehouse(_: FakeStack) -> Iterator[Connection]:
+        yield audited_warehouse
+
+    monkeypatch.setattr(stack, "warehouse", warehouse, raising=False)
+    return audited_warehouse
 
 
 def said(home: Path, *words: str | Path) -> int:
@@ -218,25 +236,48 @@ def test_what_says_from_where_was_loaded_and_cannot_be_read_is_named(
     ],
 )
 def test_a_warehouse_that_the_audit_is_not_about_is_told(
-    audited_warehouse: Connection,
+    audits: Connection,
     tmp_path: Path,
-    stack: type[FakeStack],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     change: str,
     code: Exit,
     told: str,
 ) -> None:
-    @contextmanager
-    def warehouse(_: FakeStack) -> Iterator[Connection]:
-        yield audited_warehouse
-
-    monkeypatch.setattr(stack, "warehouse", warehouse, raising=False)
     monkeypatch.setattr(audit.run, "__defaults__", (["DImessages batches"],))
-    with audited_warehouse.transaction(force_rollback=True):
-        audited_warehouse.execute(change.encode())
+    with audits.transaction(force_rollback=True):
+        audits.execute(change.encode())
         assert said(tmp_path / "home", "audit") == code
     assert told in capsys.readouterr().err
+
+
+def test_an_audit_prints_every_check_with_its_verdict(
+    audits: Connection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(tmp_path / "home", "audit") == Exit.OK
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines == [f"{name}: OK" for name in audit.NAMES]
+    assert last == f"{len(audit.NAMES)} of {len(audit.NAMES)} checks are OK"
+    with audits.transaction(force_rollback=True):
+        audits.execute(SPOILED.encode())
+        assert said(tmp_path / "home", "audit") == Exit.FAILED
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [n.partition(":")[0] for n in audit.NAMES]
+    assert f"{SPOILED_CHECK}: {FOUND}" in lines
+    fine = sum(line.endswith(": OK") for line in lines)
+    assert last == f"{fine} of {len(audit.NAMES)} checks are OK"
+
+
+def test_an_audit_gives_every_check_as_json(
+    audits: Connection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with audits.transaction(force_rollback=True):
+        audits.execute(SPOILED.encode())
+        assert said(tmp_path / "home", "audit", "--json") == Exit.FAILED
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert tuple(checks) == audit.NAMES
+    assert checks[SPOILED_CHECK] == {"name": SPOILED_CHECK, "wrong": FOUND, "ok": False}
+    assert checks["DimTrade row count"]["ok"]
 
 
 def test_a_command_whose_reader_has_gone_did_not_do_all_and_says_so_by_its_code() -> None:

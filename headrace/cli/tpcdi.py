@@ -106,14 +106,14 @@ def _audit(context: Context) -> int:
             )
         )
     else:
-        for verdict in wrong:
-            print(f"{verdict.name}: {verdict.wrong}")
+        for verdict in verdicts:
+            print(f"{verdict.name}: {verdict.wrong or 'OK'}")
         for each in differences:
             print(each)
-        print(f"{len(verdicts) - len(wrong)} of {len(verdicts)} checks are OK")
         if folder:
             other = f"other rows in {', '.join(each.table for each in differences)}"
             print(f"the oracle has {other if differences else 'the same rows'}")
+        print(f"{len(verdicts) - len(wrong)} of {len(verdicts)} checks are OK")
     return Exit.FAILED if wrong or differences else Exit.OK
 
 
