@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import audited
 import pytest
 
 from headrace import cli, config
 from headrace.cli import lags, tpcdi_stream
 from headrace.cli import tpcdi as cli_tpcdi
-from headrace.cli.tpcdi_origin import KEPT, Origin, alone
+from headrace.cli.tpcdi_origin import KEPT, Origin, alone, chosen
 from headrace.cli.tpcdi_parts import Stack as RealStack
 from headrace.errors import Exit, NotRunning
 from tpcdi import audit, load
@@ -59,9 +60,17 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> type[FakeStack]:
 
 @pytest.fixture
 def audits(
-    audited_warehouse: Connection, stack: type[FakeStack], monkeypatch: pytest.MonkeyPatch
+    audited_warehouse: Connection,
+    tmp_path: Path,
+    stack: type[FakeStack],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Connection:
-    """A warehouse that the audit is put to; who changes it rolls that back."""
+    """A warehouse that the audit is put to, and the directory it comes from; who changes it rolls
+    that back.
+    """
+    files = audited.files().write(tmp_path / "files")
+    (tmp_path / "home").mkdir()
+    Origin.keep(tmp_path / "home", files, 3)
 
     @contextmanager
     def warehouse(_: FakeStack) -> Iterator[Connection]:
@@ -255,16 +264,19 @@ def test_an_audit_prints_every_check_with_its_verdict(
     audits: Connection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said(tmp_path / "home", "audit") == Exit.OK
-    *lines, last = capsys.readouterr().out.splitlines()
+    *lines, oracle, last = capsys.readouterr().out.splitlines()
     assert lines == [f"{name}: OK" for name in audit.NAMES]
+    assert oracle == "the oracle has the same rows"
     assert last == f"{len(audit.NAMES)} of {len(audit.NAMES)} checks are OK"
     with audits.transaction(force_rollback=True):
         audits.execute(SPOILED.encode())
         assert said(tmp_path / "home", "audit") == Exit.FAILED
-    *lines, last = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in lines] == [n.partition(":")[0] for n in audit.NAMES]
-    assert f"{SPOILED_CHECK}: {FOUND}" in lines
-    fine = sum(line.endswith(": OK") for line in lines)
+    *lines, oracle, last = capsys.readouterr().out.splitlines()
+    printed = lines[: len(audit.NAMES)]
+    assert all(line.startswith(f"{n}: ") for line, n in zip(printed, audit.NAMES, strict=True))
+    assert f"{SPOILED_CHECK}: {FOUND}" in printed
+    assert oracle.startswith("the oracle has other rows in dimbroker, ")
+    fine = sum(line.endswith(": OK") for line in printed)
     assert last == f"{fine} of {len(audit.NAMES)} checks are OK"
 
 
@@ -274,10 +286,28 @@ def test_an_audit_gives_every_check_as_json(
     with audits.transaction(force_rollback=True):
         audits.execute(SPOILED.encode())
         assert said(tmp_path / "home", "audit", "--json") == Exit.FAILED
-    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    told = json.loads(capsys.readouterr().out)
+    assert "dimbroker" in {each["table"] for each in told["differences"]}
+    checks = {check["name"]: check for check in told["checks"]}
     assert tuple(checks) == audit.NAMES
     assert checks[SPOILED_CHECK] == {"name": SPOILED_CHECK, "wrong": FOUND, "ok": False}
     assert checks["DimTrade row count"]["ok"]
+
+
+@pytest.mark.parametrize("action", ["audit", "stream"])
+def test_who_names_no_directory_has_the_one_that_was_loaded(
+    action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, files = tmp_path / "home", tmp_path / "files"
+    assert said(home, action) == Exit.REFUSED
+    assert "nothing was loaded into this data folder" in capsys.readouterr().err
+    files.mkdir()
+    Origin.keep(home, files, 3)
+    assert chosen(None, Origin.of(home)) == files
+    assert chosen(tmp_path, Origin.of(home)) == tmp_path
+    files.rmdir()
+    assert said(home, action) == Exit.REFUSED
+    assert f"{files}, which was loaded, is gone" in capsys.readouterr().err
 
 
 def test_a_command_whose_reader_has_gone_did_not_do_all_and_says_so_by_its_code() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import tpcdi
 from headrace.cli.command import JSON, Action, Command, Context, argument, count
-from headrace.cli.tpcdi_origin import Origin, alone
+from headrace.cli.tpcdi_origin import Origin, alone, chosen
 from headrace.cli.tpcdi_parts import Stack
 from headrace.cli.tpcdi_stream import run_stream
 from headrace.clock import SystemClock
@@ -83,17 +83,17 @@ def _load(context: Context) -> int:
 def _audit(context: Context) -> int:
     from tpcdi import audit, oracle
 
-    folder, origin = context.arguments.folder, Origin.of(context.config.home)
-    if folder and not (folder / "Batch1").is_dir():
+    origin = Origin.of(context.config.home)
+    folder = chosen(context.arguments.folder, origin)
+    if not (folder / "Batch1").is_dir():
         raise Refused(f"{folder} has no Batch1", hint="Name the directory that was loaded.")
     with Stack(context.config).warehouse() as warehouse:
         _warn_of(audit.last_batch(warehouse))
-        if folder and origin is not None and not origin.is_like(folder):
+        if origin is not None and not origin.is_like(folder):
             tell(f"warning: {origin.directory} was loaded, and not {folder}")
         verdicts = audit.run(warehouse)
-        if folder:
-            tell(f"computing all tables from {folder}, to compare them row by row")
-        differences = oracle.compare(warehouse, oracle.compute(folder)) if folder else []
+        tell(f"computing all tables from {folder}, to compare them row by row")
+        differences = oracle.compare(warehouse, oracle.compute(folder))
     wrong = [verdict for verdict in verdicts if not verdict.ok]
     if context.arguments.json:
         print(
@@ -110,9 +110,8 @@ def _audit(context: Context) -> int:
             print(f"{verdict.name}: {verdict.wrong or 'OK'}")
         for each in differences:
             print(each)
-        if folder:
-            other = f"other rows in {', '.join(each.table for each in differences)}"
-            print(f"the oracle has {other if differences else 'the same rows'}")
+        other = f"other rows in {', '.join(each.table for each in differences)}"
+        print(f"the oracle has {other if differences else 'the same rows'}")
         print(f"{len(verdicts) - len(wrong)} of {len(verdicts)} checks are OK")
     return Exit.FAILED if wrong or differences else Exit.OK
 
@@ -161,6 +160,13 @@ class _Shown:
             )
 
 
+LOADED = argument(
+    "folder",
+    type=Path,
+    nargs="?",
+    metavar="DIR",
+    help="the one that was loaded, wherever it is now",
+)
 COMMANDS = [
     Command(
         name="tpcdi",
@@ -173,8 +179,8 @@ COMMANDS = [
             "headrace tpcdi generate --scale 3 --seed 7 --out /data/sf3",
             "headrace tpcdi flow",
             "headrace tpcdi load sf0.1",
-            "headrace tpcdi audit sf0.1",
-            "headrace tpcdi stream sf0.1 --rate 1000 --seconds 60",
+            "headrace tpcdi audit",
+            "headrace tpcdi stream --rate 1000 --seconds 60",
         ),
         actions=(
             Action(
@@ -210,7 +216,7 @@ COMMANDS = [
                 "completes the day that was cut off",
                 run_stream,
                 (
-                    argument("folder", type=Path, metavar="DIR", help="the one that was loaded"),
+                    LOADED,
                     argument(
                         "--rate",
                         type=count,
@@ -229,10 +235,10 @@ COMMANDS = [
             ),
             Action(
                 "audit",
-                "put every check of the benchmark to the warehouse; with a directory, also compute "
-                "all tables from its files a second time, and compare them row by row",
+                "put every check of the benchmark to the warehouse, compute all tables from the "
+                "files a second time, and compare them row by row",
                 _audit,
-                (argument("folder", type=Path, nargs="?", metavar="DIR"), JSON),
+                (LOADED, JSON),
             ),
         ),
     )

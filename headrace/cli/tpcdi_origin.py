@@ -78,6 +78,24 @@ class Origin:
         )
 
 
+def chosen(named: Path | None, origin: Origin | None) -> Path:
+    """Choose the directory that is named, or else the one that was loaded."""
+    if named is not None:
+        return named
+    if origin is None:
+        raise Refused(
+            "nothing was loaded into this data folder",
+            hint="Load a directory first: `headrace tpcdi load DIR`.",
+        )
+    folder = Path(origin.directory)
+    if not folder.is_dir():
+        raise Refused(
+            f"{folder}, which was loaded, is gone",
+            hint="Name the directory, if it is elsewhere now.",
+        )
+    return folder
+
+
 @contextmanager
 def alone(place: Path, action: str) -> Iterator[None]:
     """Let nobody else do this with the data folder meanwhile."""

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from headrace.cli.command import Context
-from headrace.cli.tpcdi_origin import Origin, alone, made
+from headrace.cli.tpcdi_origin import Origin, alone, chosen, made
 from headrace.cli.tpcdi_parts import Stack
 from headrace.clock import SystemClock
 from headrace.errors import ConfigError, Exit, Interrupted
@@ -30,10 +30,11 @@ def run_stream(context: Context) -> int:
         raise ConfigError("no stream has a rate of 0", hint="Choose one from 1 row/s on.")
     clock, parts = SystemClock(), Stack(context.config)
     kept, origin = context.config.home / KEPT, Origin.of(context.config.home)
-    if origin is not None and made(arguments.folder) and not origin.is_like(arguments.folder):
-        raise origin.refused(arguments.folder)
+    folder = chosen(arguments.folder, origin)
+    if origin is not None and made(folder) and not origin.is_like(folder):
+        raise origin.refused(folder)
     with alone(kept, "stream"), parts.passage() as passage:
-        days = Days(arguments.folder, kept, parts.ended())
+        days = Days(folder, kept, parts.ended())
         live = Live(days, parts, Freshness(passage, clock), clock, time.sleep, _tell)
         seconds = inf if arguments.seconds is None else arguments.seconds
         try:
