@@ -156,6 +156,23 @@ def test_what_is_missing_is_warned_of_and_all_else_is_loaded(parts: Parts, folde
     assert parts.trial.outlet("factwatches")
 
 
+def test_batches_and_answers_that_are_missing_are_warned_of_with_what_follows(
+    parts: Parts, folder: Path
+) -> None:
+    for later in (2, 3):
+        shutil.rmtree(folder / f"Batch{later}")
+    for answer in folder.rglob("*_audit.csv"):
+        answer.unlink()
+    done, told = load(parts, folder)
+    warned = [text for text in told if text.startswith("warning")]
+    for lacking in ("Batch2", "Batch3", "Batch1/*_audit.csv"):
+        (said,) = [text for text in warned if lacking in text]
+        assert "the audit" in said
+    assert len(warned) == 3
+    assert [one.batch for one in done] == [1]
+    assert parts.trial.outlet("audit") == []
+
+
 def test_the_answers_of_the_root_and_of_each_phase_are_sent_and_no_files_that_are_nobodys(
     parts: Parts, folder: Path
 ) -> None:

@@ -93,6 +93,11 @@ class Load:
                 hint="Name a directory as TPC-DI's generator writes it: `headrace tpcdi generate` "
                 "makes one.",
             )
+        for batch in sorted({*range(1, LAST_BATCH_OF_FILES + 1)} - ended - {*there}):
+            self.tell(
+                f"warning: there is no Batch{batch}: its phase is not loaded, and the audit, which "
+                f"wants {LAST_BATCH_OF_FILES} batches, will not be OK"
+            )
         return left
 
     def _phase(self, warehouse: Connection, batch: int) -> Loaded:
@@ -178,7 +183,13 @@ class Load:
         """Find the generator's answers that come with a phase."""
         names = [f"Batch{batch}/*_audit.csv", f"Batch{batch}_audit.csv"]
         names += ["Generator_audit.csv"] if batch == 1 else []
-        return sorted(file for name in names for file in self.folder.glob(name))
+        found = sorted(file for name in names for file in self.folder.glob(name))
+        if not found:
+            self.tell(
+                f"warning: there are no answers, Batch{batch}/*_audit.csv: what the audit compares "
+                "with them will not be OK"
+            )
+        return found
 
     def _of(self, batch: int) -> Path:
         return self.folder / f"Batch{batch}"
