@@ -13,13 +13,14 @@ import audited
 import phased
 import pytest
 from flows import HeldClock
+from waiting import until
 
 from etl_procs import Stream, Trial
 from headrace.errors import NotRunning, Refused
 from tpcdi import seen
-from tpcdi.dataflow.sources import answers
+from tpcdi.dataflow.sources import answers, marks
 from tpcdi.flow import flow
-from tpcdi.load import Load, Loaded
+from tpcdi.load import WATCH_S, Load, Loaded
 from tpcdi.snapshot import Connection
 
 SEEN = [seen.Seen("2017-07-10 00:00:00.000001", "DimDate", "Row count", 1)]
@@ -192,6 +193,49 @@ def test_the_answers_of_the_root_and_of_each_phase_are_sent_and_no_files_that_ar
     of_batches = {file.name for file in folder.glob("Batch?/*_audit.csv")}
     assert of_batches <= {name.rpartition("/")[2] for name in parts.sent}
     assert answers.name in flow.streams
+
+
+def test_what_is_seen_after_all_phases_is_reported_once_also_where_the_loader_was_killed_before(
+    parts: Parts, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_: Connection) -> list[seen.Seen]:
+        if "phase 3: Phase" in parts.posted:
+            raise NotRunning("it is killed here", hint="Go on.")
+        return SEEN
+
+    with monkeypatch.context() as patched:
+        patched.setattr(seen, "visible", killed)
+        with pytest.raises(NotRunning):
+            load(parts, folder)
+    assert parts.ended() == {1, 2, 3}
+    for _ in range(2):
+        assert load(parts, folder)[0] == []
+        assert reports(parts.trial)[3, "Visibility_1"] == 1
+
+
+def test_what_is_seen_is_reported_every_minute_while_a_phase_is_loaded(
+    parts: Parts, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, of_trial = HeldClock(), parts.taken
+    minutes = iter(range(1, 4))
+
+    def reported() -> int:
+        return sum(name.startswith("phase 1: Visibility_2") for name in parts.posted)
+
+    def taken(stream: Stream) -> None:
+        of_trial(stream)
+        if stream is marks:
+            for minute in minutes:
+                clock.advance(WATCH_S)
+                until(lambda: reported() == minute, 20, lambda: f"{parts.posted}")  # noqa: B023 - at once
+
+    monkeypatch.setattr(
+        seen, "rows", lambda _: [SEEN[0]._replace(at=f"{clock.now():%Y-%m-%d %H:%M:%S}")]
+    )
+    monkeypatch.setattr(parts, "taken", taken)
+    Load(folder, parts, clock, lambda _: None).run()
+    kinds = reports(parts.trial)
+    assert [kinds[batch, "Visibility_2"] for batch in (1, 2, 3)] == [3, 0, 0]
 
 
 def test_a_load_that_is_interrupted_anywhere_goes_on_where_it_was(

@@ -27,6 +27,8 @@ LAST_BATCH_OF_FILES = 3
 FIRST_UPDATE = 2
 WATCH_S = 60.0
 """How often what is visible is counted: the rules want every five minutes."""
+LOOK_S = 0.5
+"""How often the clock is looked at for this."""
 
 
 class Parts(Protocol):
@@ -78,8 +80,9 @@ class Load:
             if not ended:
                 self._report(warehouse, 0)  # the first phase's end waits for it, too
             done = [self._phase(warehouse, batch) for batch in batches]
-            if done:
-                self.observe(done[-1].batch, "Visibility_1", seen.visible(warehouse))
+            last = max(batch for batch in {*batches, *ended} if batch <= LAST_BATCH_OF_FILES)
+            self._note(last, "Visibility_1", seen.visible(warehouse), once=True)
+            self._until_noted()
         return done
 
     def _left(self, ended: frozenset[int]) -> list[int]:
@@ -218,6 +221,7 @@ class Watch:
     def __init__(self, load: Load, batch: int) -> None:
         self._load = load
         self._batch = batch
+        self._counted = load.clock.monotonic()
         self._over = threading.Event()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -237,7 +241,10 @@ class Watch:
                 if self._batch == FIRST_UPDATE:
                     visible = seen.visible(warehouse)
                     self._load.observe(self._batch, "Visibility_1", visible)
-                while not self._over.wait(WATCH_S):
-                    self._load.observe(self._batch, "Visibility_2", seen.rows(warehouse))
+                while not self._over.wait(LOOK_S):
+                    now = self._load.clock.monotonic()
+                    if now - self._counted >= WATCH_S:
+                        self._counted = now
+                        self._load.observe(self._batch, "Visibility_2", seen.rows(warehouse))
         except Exception as error:  # noqa: BLE001 - raised where the phase ends
             self._failure = error
