@@ -156,10 +156,10 @@ def compare(setup: Setup, asks: Callable[[int], Asks]) -> tuple[dict[str, Figure
     with folder(setup.folder, "abroad") as place, postgres.server(place) as server:
         url = postgres.url(server)
         for size in dict.fromkeys(sizes):
-            with _dimension(server, place, size) as change, ExitStack() as opened:
+            with _dimension(server, size) as dimension, ExitStack() as opened:
                 ways = [w for w in WAYS if w != "replica_anew" or size <= ANEW_ROWS_MAX]
                 branches = [_opened(opened, place, url, way, size) for way in ways]
-                for key, found in _measured(setup, branches, asks(size), change):
+                for key, found in _measured(setup, branches, asks(size), dimension):
                     name = f"us_per_batch_{key[0]}_of_{size}_changing_{key[1]}"
                     for way, us in found.items():
                         figures[way][name] = us
@@ -173,23 +173,34 @@ def _opened(opened: ExitStack, place: Path, url: str, way: str, size: int) -> Br
     return branch
 
 
-@contextmanager
-def _dimension(server: str, place: Path, rows: int) -> Iterator[Callable[[int], None]]:
-    """Make the warehouse's table, and give what changes so many of its rows."""
-    revisions = iter(range(1, 1_000_000_000))
-    with psycopg.connect(server, autocommit=True) as connection:
+class Dimension:
+    """The warehouse's table."""
+
+    def __init__(self, connection: psycopg.Connection, rows: int) -> None:
+        self._connection = connection
+        self._revision = 0
         connection.execute(MAKE.replace("{}", str(rows)).encode())
 
-        def change(count: int) -> None:
-            revision = next(revisions)
-            connection.execute(CHANGE.format("bank.account_versions", revision, count).encode())
+    def change(self, rows: int) -> None:
+        """Change some of the rows."""
+        self._revision += 1
+        statement = CHANGE.format("bank.account_versions", self._revision, rows)
+        self._connection.execute(statement.encode())
 
-        yield change
+    def clear(self) -> None:
+        """Do what PostgreSQL does by itself in the time that is skipped."""
+        self._connection.execute("VACUUM (ANALYZE) bank.account_versions")
+
+
+@contextmanager
+def _dimension(server: str, rows: int) -> Iterator[Dimension]:
+    with psycopg.connect(server, autocommit=True) as connection:
+        yield Dimension(connection, rows)
         connection.execute("DROP SCHEMA bank CASCADE")
 
 
 def _measured(
-    setup: Setup, branches: list[Branch], asks: Asks, change: Callable[[int], None]
+    setup: Setup, branches: list[Branch], asks: Asks, dimension: Dimension
 ) -> Iterator[tuple[tuple[int, int], dict[str, float]]]:
     """Measure the second of two periods: by the first, auto knows what it does."""
     for batch in BATCHES_QUICK if setup.quick else BATCHES:
@@ -197,8 +208,9 @@ def _measured(
             found = {}
             for branch in branches:
                 # Each one changes the rows that it looks up in.
-                of = branch.change if branch.way == "owned" else change
+                of = branch.change if branch.way == "owned" else dimension.change
                 for _ in range(2):
                     took = branch.period(asks(batch, BATCHES_OF_A_PERIOD), partial(of, changing))
                 found[branch.way] = 1e6 * mean(took)
+                dimension.clear()
             yield (batch, changing), found

@@ -376,3 +376,42 @@ def test_auto_asks_copies_when_that_costs_less_and_asks_again_and_says_why(
     assert (made.figures.strategy, made.figures.entries) == ("warehouse", 0)
     assert "warehouse from now on: in 5 s, to ask for 1 keys by 1 statements" in caplog.text
     assert "to keep the copy 0.01 s" in made.figures.why
+
+
+LIVE = """
+ALTER TABLE crm.dim RENAME TO main;
+CREATE TABLE crm.delta (LIKE crm.main);
+CREATE VIEW crm.dim AS SELECT * FROM crm.delta UNION ALL
+SELECT * FROM crm.main WHERE NOT EXISTS (SELECT FROM crm.delta WHERE delta.sk = main.sk)"""
+SPLIT = """
+DROP TABLE crm.dim;
+CREATE TABLE crm.dim (sk bigint, a bigint, b text, t bigint, d text, price double precision,
+  note text, changed bigint) PARTITION BY RANGE (sk);
+CREATE TABLE crm.low PARTITION OF crm.dim FOR VALUES FROM (MINVALUE) TO (500);
+CREATE TABLE crm.high PARTITION OF crm.dim FOR VALUES FROM (500) TO (MAXVALUE);
+CREATE UNIQUE INDEX ON crm.dim (sk)"""
+PLAIN = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'crm'::regnamespace"
+
+
+@pytest.mark.parametrize("is_analysed", [True, False], ids=["analysed", "never analysed"])
+@pytest.mark.parametrize("made_as", ["", LIVE, SPLIT], ids=["table", "live", "partitioned"])
+def test_auto_copies_a_table_that_is_full_of_what_updates_left_behind(
+    make: Makes, monkeypatch: pytest.MonkeyPatch, made_as: str, is_analysed: bool
+) -> None:
+    made = make("auto")
+    let_it_take(made, monkeypatch)
+    made.warehouse.execute(made_as.encode())
+    # Nothing is cleared away meanwhile, nor counted.
+    for table in made.warehouse.execute(PLAIN).fetchall():
+        made.warehouse.execute("ALTER TABLE crm.{} SET (autovacuum_enabled = off)".format(*table))
+    into = "crm.main" if made_as == LIVE else "crm.dim"
+    for row in rows(1_000):
+        made.warehouse.execute(f"INSERT INTO {into} VALUES (%s, %s, %s, %s, %s, %s, %s)", row)
+    if is_analysed:
+        made.warehouse.execute(f"ANALYZE {into}".encode())
+    for _ in range(30):
+        made.warehouse.execute(f"UPDATE {into} SET sk = sk, note = note || ''".encode())
+    made.warehouse.execute("SELECT pg_stat_force_next_flush()")
+    for _ in range(5):
+        assert notes(made) == {"n"}
+    assert (made.figures.strategy, made.figures.entries) == ("replica", 1_000)
