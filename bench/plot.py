@@ -40,7 +40,8 @@ def main() -> None:
             continue
         report = json.loads(saved.read_text(encoding="utf-8"))
         title = f"{what}, on {report['machine']['cores']} cores"
-        (RESULTS / f"{name}.svg").write_text(drawn(title, groups(report)), encoding="utf-8")
+        note = report["settings"].get("results", "")
+        (RESULTS / f"{name}.svg").write_text(drawn(title, groups(report), note), encoding="utf-8")
 
 
 def voter(report: Report) -> Groups:
@@ -160,9 +161,12 @@ def fastest_first(bars: Bars) -> Bars:
     return dict(sorted(bars.items(), key=lambda item: -item[1][0]))
 
 
-def drawn(title: str, groups: Groups) -> str:
-    """Draw groups of bars, one below the other."""
+def drawn(title: str, groups: Groups, note: str = "") -> str:
+    """Draw groups of bars, one below the other; a note stands below the title."""
     lines, y = [], 40
+    if note:
+        lines.append(f'<text x="16" y="44">{escape(note)}</text>')
+        y += BAR + GAP
     for heading, bars in groups.items():
         if heading:
             lines.append(f'<text x="16" y="{y + 13}" font-weight="bold">{escape(heading)}</text>')

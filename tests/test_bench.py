@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -43,7 +44,7 @@ from bench.voter_bare import BareVoter
 from bench.voter_postgres import PIPELINED, WAITING
 from bench.voter_show import votes
 from etl_procs import loader
-from tpcdi import oracle
+from tpcdi import DERIVED, oracle
 
 REPORT = {"name", "figures", "peers", "ratios", "spread", "settings", "machine"}
 VOTES = 1_200
@@ -304,6 +305,18 @@ def test_groups_of_bars_are_drawn_one_below_the_other_each_by_its_own_measure() 
         "40.0</text",
         "2,000</text",
     ]
+
+
+def test_a_picture_of_tpc_di_says_that_its_figures_are_derived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("tpcdi", "trades", "analytics"):
+        shutil.copy(plot.RESULTS / f"{name}.json", tmp_path)
+    monkeypatch.setattr(plot, "RESULTS", tmp_path)
+    plot.main()
+    drawn = [file.read_text() for file in tmp_path.glob("*.svg")]
+    assert len(drawn) == 3
+    assert all(DERIVED in text for text in drawn)
 
 
 def test_turns_are_taken_forwards_and_backwards(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from headrace.cli import tpcdi as cli_tpcdi
 from headrace.cli.tpcdi_origin import KEPT, Origin, alone, chosen
 from headrace.cli.tpcdi_parts import Stack as RealStack
 from headrace.errors import Exit, NotRunning
-from tpcdi import audit, load
+from tpcdi import DERIVED, audit, load
 from tpcdi.dataflow.sources import marks
 from tpcdi.flow import flow
 from tpcdi.load import Loaded
@@ -152,6 +152,13 @@ def test_another_directory_is_not_loaded_amid_a_phase_nor_said_to_be_loaded(
     assert said(home, "load", one) == Exit.OK
     assert "all of it was loaded before" in capsys.readouterr().out
     assert said(home, "load", other) == Exit.REFUSED
+
+
+def test_the_figures_of_a_load_are_said_to_be_derived(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(tmp_path / "home", "load", tmp_path / "files") == Exit.OK
+    assert DERIVED in capsys.readouterr().out
 
 
 def test_what_another_directory_brings_after_whole_phases_is_loaded(

@@ -25,6 +25,7 @@ from headrace.cli import tpcdi_stream
 from headrace.cli.tpcdi_parts import Stack
 from headrace.clock import SystemClock
 from headrace.errors import Exit, Refused
+from tpcdi import DERIVED
 from tpcdi.dataflow.phases import BEGINS, ENDS
 from tpcdi.dataflow.sources import SOURCES, marks
 from tpcdi.days import FACTS, STREAMS, Days, Rows
@@ -319,6 +320,7 @@ def test_who_presses_ctrl_c_is_told_what_was_sent_and_how_it_goes_on(
     assert cli.main(["tpcdi", "stream", str(tiny), "--rate", "1000", *flags]) == Exit.INTERRUPTED
     shown = capsys.readouterr()
     assert "0 days complete, " in shown.out
+    assert DERIVED in shown.out
     assert "it completes that day" in shown.err
 
 
@@ -480,6 +482,7 @@ def test_a_stream_of_seconds_leaves_a_warehouse_in_which_all_that_was_sent_is_co
         assert parts.ended() == LOADED | {4}
     state = State.load(tiny / "state")
     tables = increment(state, 600).tables
+    assert told["results"] == DERIVED
     assert told["days"] == 1
     assert told["rows"] == told["freshness"]["rows"]
     assert told["rows"] == sum(tables[file].num_rows for file in FACTS)

@@ -11,6 +11,7 @@ from headrace.cli.tpcdi_origin import Origin, alone, chosen, made
 from headrace.cli.tpcdi_parts import Stack
 from headrace.clock import SystemClock
 from headrace.errors import ConfigError, Exit, Interrupted
+from tpcdi import DERIVED
 
 if TYPE_CHECKING:
     from tpcdi.stream import Live
@@ -63,12 +64,13 @@ def _show(live: "Live", *, as_json: bool) -> None:
                 "p99_ms": figures.p99,
                 "worst_ms": figures.worst,
             },
+            "results": DERIVED,
         }
         print(json.dumps(told))
     else:
         print(
             f"{done.days} day{'s' * (done.days != 1)} complete, {done.rows:,} rows of facts sent, "
-            f"{done.rows_per_s:,.0f} rows/s; {figures}"
+            f"{done.rows_per_s:,.0f} rows/s; {figures}; {DERIVED}"
         )
 
 
