@@ -47,6 +47,7 @@ def run(setup: Setup) -> Result:
         scale=scale,
         rounds=setup.rounds,
         historical="ends when the rows are there and counted; the audit comes after all phases",
+        historical_audited="with the seconds of that audit, which is of all phases",
         sources="sent until the broker has them, taken until the core has; some are at a time",
         cpu="of the historical phase",
         stream_s=_stream_s(setup),

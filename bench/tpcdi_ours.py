@@ -60,7 +60,12 @@ class Loaded:
             found |= {f"{how}_{stream}_s": s for stream, s in sorted(told[how].items())}
         cpu_s = {**self.cpu_s, "loader": told["cpu_s"]}
         found |= {f"cpu_{part}_s": seconds for part, seconds in sorted(cpu_s.items())}
-        return found | {"audit_s": told["audit_s"], "memory_loader_mb": told["peak_mb"]}
+        audited_s = self.historical_s + told["audit_s"]
+        return found | {
+            "historical_audited_rows_per_s": self.historical_rows / audited_s,
+            "audit_s": told["audit_s"],
+            "memory_loader_mb": told["peak_mb"],
+        }
 
 
 class Ours:

@@ -29,6 +29,7 @@ from bench import (
     postgres,
     tpcdi_elt,
     tpcdi_loading,
+    tpcdi_ours,
     trades,
     trades_data,
     union,
@@ -305,6 +306,18 @@ def test_groups_of_bars_are_drawn_one_below_the_other_each_by_its_own_measure() 
         "40.0</text",
         "2,000</text",
     ]
+
+
+def test_a_historical_load_is_told_with_the_seconds_of_its_audit_too() -> None:
+    stages = dict.fromkeys(tpcdi_loading.STAGES, 1.0)
+    told = {
+        "phases": [{"rows": 300, "seconds": 10.0}],
+        "stages": [stages],
+        **{"sent": {}, "taken": {}, "cpu_s": 1.0, "audit_s": 5.0, "peak_mb": 1.0},
+    }
+    figures = tpcdi_ours.Loaded(told, {}).figures()
+    assert figures["historical_rows_per_s"] == 30.0
+    assert figures["historical_audited_rows_per_s"] == 20.0
 
 
 def test_a_picture_of_tpc_di_says_that_its_figures_are_derived(
