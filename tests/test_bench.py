@@ -313,7 +313,11 @@ def test_a_historical_load_is_told_with_the_seconds_of_its_audit_too() -> None:
     told = {
         "phases": [{"rows": 300, "seconds": 10.0}],
         "stages": [stages],
-        **{"sent": {}, "taken": {}, "cpu_s": 1.0, "audit_s": 5.0, "peak_mb": 1.0},
+        "sent": {},
+        "taken": {},
+        "cpu_s": 1.0,
+        "audit_s": 5.0,
+        "peak_mb": 1.0,
     }
     figures = tpcdi_ours.Loaded(told, {}).figures()
     assert figures["historical_rows_per_s"] == 30.0
@@ -324,7 +328,7 @@ def test_a_picture_of_tpc_di_says_that_its_figures_are_derived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("tpcdi", "trades", "analytics"):
-        shutil.copy(plot.RESULTS / f"{name}.json", tmp_path)
+        shutil.copy(command.RESULTS / f"{name}.json", tmp_path)
     monkeypatch.setattr(plot, "RESULTS", tmp_path)
     plot.main()
     drawn = [file.read_text() for file in tmp_path.glob("*.svg")]
