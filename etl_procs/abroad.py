@@ -1,13 +1,15 @@
 """Abroad: the lookups into tables of warehouses, which are asked, or copied, or one of the two.
 
 What is asked is answered from the state that is committed there at that moment: nothing of it is
-remembered. A copy answers as long as it is not older than was said. A warehouse that does not
-answer lets the batch wait: that a key is not there is never said for it.
+remembered. A copy answers as long as it is not older than was said; for what it does not find, the
+warehouse is asked. One that does not answer lets the batch wait: that a key is not there is never
+said for it.
 
 Which of the two is chosen by what both were measured to cost. Time is divided into periods, as long
-as a copy lasts. In each, asking has cost so much, or would have. When that is as much as to copy
-the table, and to keep the copy for a period, it is copied: so whatever comes, about twice of what
-was necessary is spent at most. When it is less than half of what it takes to keep it, it goes.
+as a copy lasts. In each, asking has cost so much, or would have, beyond what is asked beside a copy
+too. When that is as much as to copy the table, and to keep the copy for a period, it is copied: so
+whatever comes, about twice of what was necessary is spent at most. When it is less than half of
+what it takes to keep it, it goes.
 """
 
 import logging
@@ -24,7 +26,8 @@ from etl_procs.kept import Kept, Question, TooLarge
 from etl_procs.metrics import LookupFigures
 from etl_procs.model import Foreign, Lookup, Strategy
 from etl_procs.owned import why_not
-from etl_procs.versions import Stack, Unsortable, Versions
+from etl_procs.records import Places
+from etl_procs.versions import Flags, Stack, Unsortable, Versions
 
 if TYPE_CHECKING:
     from etl_procs.lookups import Lookups
@@ -100,7 +103,9 @@ class Choice:
         self._clock = clock
         self._asking = Line()
         self._distinct = 1.0
-        """How many of the keys of a question were asked for, the last time."""
+        """How many of the keys of a question are asked for, when all are: so many the last time."""
+        self._lacking = 0.0
+        """How many of the keys of a question a copy does not spare, as they are not there."""
         self._row_s = ROW_S
         self._is_counted = False
         self._rows: int | None = None
@@ -117,20 +122,25 @@ class Choice:
         if self.strategy is not Strategy.REPLICA:
             if self._rows is None or not self._is_counted:
                 self._rows, self._is_counted = count(), True
-            spent = self._spent + self._costs(keys)
+            spent = self._spent + self._spares(keys)
             if spent >= max(self._rows * self._row_s, self._keeping()):
                 self._switch(Strategy.REPLICA, keys)
         return self.strategy
 
-    def answered(self, keys: int) -> None:
-        """Take note that so many keys were answered: to ask for them costs so much, or would."""
-        self._spent += self._costs(keys)
+    def answered(self, keys: int, lacking: int) -> None:
+        """Take note that so many keys were answered, of which a copy lacks some: to ask for the
+        others costs so much, or would.
+        """
+        if keys:
+            self._lacking = lacking / keys
+        self._spent += self._spares(keys)
         self._statements += bool(keys)
         self._keys += keys
 
     def asked(self, keys: int, distinct: int, seconds: float) -> None:
         """Take note of what a statement took that asked for the distinct ones of so many keys."""
-        self._distinct = distinct / keys
+        if self.strategy is not Strategy.REPLICA:
+            self._distinct = distinct / keys
         self._asking.add(distinct, seconds)
 
     def copied(self, rows: int, seconds: float) -> None:
@@ -165,6 +175,10 @@ class Choice:
         """Tell what it takes to ask for so many keys."""
         return self._asking.at(max(round(keys * self._distinct), 1)) if keys else 0.0
 
+    def _spares(self, keys: int) -> float:
+        """Tell how much less asking there is with a copy, when there are so many keys."""
+        return self._costs(keys) - self._costs(round(keys * self._lacking))
+
     def _keeping(self) -> float:
         if self._keeping_s is not None:
             return self._keeping_s
@@ -173,13 +187,13 @@ class Choice:
     def _switch(self, strategy: Strategy, keys: int = 0) -> None:
         """Answer so from now on; so many keys are being asked for."""
         self.strategy = strategy
-        spent, statements = self._spent + self._costs(keys), self._statements + bool(keys)
+        spent, statements = self._spent + self._spares(keys), self._statements + bool(keys)
         keys += self._keys
         fixed, each = self._asking.fitted()
         rows = "the table" if self._rows is None else f"{self._rows:,} rows"
         self.why = (
             f"in {self._period_s:g} s, to ask for {keys:,} keys by {statements:,} "
-            f"statements costs {spent:.3g} s ({1e3 * fixed:.3g} ms each, and "
+            f"statements costs {spent:.3g} s more without a copy ({1e3 * fixed:.3g} ms each, and "
             f"{1e6 * each:.3g} us for a key); to copy {rows} costs {1e6 * self._row_s:.3g} us for "
             f"each, and to keep the copy {self._keeping():.3g} s"
         )
@@ -194,6 +208,7 @@ class Abroad(Kept):
         super().__init__(lookup, figures, means)
         self._foreign = foreign
         self._clock = means.clock
+        self._nothing: Row = (None,) * len(self.layout.given)
         self._version = ""
         self._as_of = 0.0
         """Nothing is missing in the copy that was committed before. (Monotonic time.)"""
@@ -230,12 +245,19 @@ class Abroad(Kept):
         stack = self._current(keys)
         if stack is None:
             self.figures.misses += len(question)
-            found = self.table(self._ask(question))
+            rows = self._ask(question)
+            found, lacking = self.table(rows), keys - sum(row is not self._nothing for row in rows)
         else:
+            before = self.figures.misses
             found = self.find(stack, question, UNCHANGED, self._ask)
+            lacking = self.figures.misses - before
         if self._choice is not None:
-            self._choice.answered(keys)
+            self._choice.answered(keys, lacking)
         return found
+
+    def is_open(self, places: Places) -> Flags:
+        """Tell what a copy has not found: it may have come since."""
+        return places < 0
 
     def _ask(self, question: Question) -> list[Row]:
         """Ask the warehouse once for each key and moment."""
@@ -250,8 +272,7 @@ class Abroad(Kept):
             if self._choice is not None:
                 took = self._clock.monotonic() - began
                 self._choice.asked(len(known), len(numbers), took)
-        nothing = (None,) * len(self.layout.given)
-        return [found.get(numbers.get(row, 0), nothing) for row in rows]
+        return [found.get(numbers.get(row, 0), self._nothing) for row in rows]
 
     def _current(self, keys: int) -> Stack | None:
         """Give a copy that is young enough, if one is to answer."""

@@ -16,7 +16,7 @@ from etl_procs.metrics import LookupFigures
 from etl_procs.model import Lookup
 from etl_procs.records import Codes, Places
 from etl_procs.rules import Value
-from etl_procs.versions import DOUBTFUL, Asked, Flags, Layout, Stack, Versions
+from etl_procs.versions import NOTHING, Asked, Flags, Layout, Stack, Versions
 
 if TYPE_CHECKING:
     from etl_procs.lookups import Lookups
@@ -82,6 +82,10 @@ class Kept(ABC):
     def answer(self, cursor: sqlite3.Cursor, question: Question) -> pa.Table:
         """Give a row for each key; NULLs where there is none."""
 
+    @abstractmethod
+    def is_open(self, places: Places) -> Flags:
+        """Tell for which keys what was found in memory, or not, is no answer."""
+
     def drop(self) -> None:
         """Let go what is in memory; it comes back when it pays."""
         self.stack = None
@@ -99,11 +103,12 @@ class Kept(ABC):
         changed: Codes,
         ask: Callable[[Question], Sequence[Row]],
     ) -> pa.Table:
-        """Answer from a stack; `ask` for the keys whose codes have changed, or which coincide."""
+        """Answer from a stack, of which some codes have changed; `ask` for the keys left open."""
         layout = self.layout
         rows, places = stack.find(question.asked(layout), changed)
-        places[question.unknown()] = -1
-        left = np.flatnonzero(places == DOUBTFUL)
+        unknown = question.unknown()
+        left = np.flatnonzero(self.is_open(places) & ~unknown)
+        places[unknown] = NOTHING
         self.figures.hits += len(places) - len(left)
         self.figures.misses += len(left)
         if len(left):

@@ -42,7 +42,9 @@ class LookupFigures:
     hits: int = 0
     """Keys that its index answered, or its copy."""
     misses: int = 0
-    """Keys that SQL answered, or the warehouse: they had changed, were few, or nothing was kept."""
+    """Keys that SQL answered, or the warehouse: they had changed, were few, were not found in the
+    copy, or nothing was kept.
+    """
     builds: int = 0
     """How often the index, or the copy, was read from the table; of a copy, also what changed."""
     entries: int = 0

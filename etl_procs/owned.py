@@ -22,8 +22,8 @@ from etl_procs.changes import Changes, Key, Mark
 from etl_procs.kept import Kept, Question, TooLarge
 from etl_procs.metrics import LookupFigures
 from etl_procs.model import Lookup
-from etl_procs.records import Codes
-from etl_procs.versions import Layout, Stack, Unsortable, Versions
+from etl_procs.records import Codes, Places
+from etl_procs.versions import DOUBTFUL, Flags, Layout, Stack, Unsortable, Versions
 
 if TYPE_CHECKING:
     from etl_procs.lookups import Lookups
@@ -70,6 +70,11 @@ class Owned(Kept):
             return self.table(self._ask(cursor, question))
         codes = _codes(self.layout, changed)
         return self.find(self.stack, question, codes, partial(self._ask, cursor))
+
+    def is_open(self, places: Places) -> Flags:
+        """Tell which keys have changed, or have a code that another has."""
+        is_doubtful: Flags = places == DOUBTFUL
+        return is_doubtful
 
     def _ready(self, connection: sqlite3.Connection, count: int) -> list[Key] | None:
         """Make an index ready for `count` keys, if it is worth while: name the keys that have

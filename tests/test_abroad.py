@@ -95,11 +95,8 @@ def notes(made: Abroad) -> set[str | None]:
     return {row["note"] for row in made.ask(*KEYS)}
 
 
-def test_each_key_of_a_batch_is_asked_for_once_and_all_in_one_statement(
-    make: Makes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = make("warehouse")
-    made.put(*rows(3))
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Note what the warehouse is asked for from now on."""
     asked: list[Any] = []
     ask = Asker.ask
 
@@ -108,6 +105,15 @@ def test_each_key_of_a_batch_is_asked_for_once_and_all_in_one_statement(
         return ask(self, lookup, keys)
 
     monkeypatch.setattr(Asker, "ask", noting)
+    return asked
+
+
+def test_each_key_of_a_batch_is_asked_for_once_and_all_in_one_statement(
+    make: Makes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make("warehouse")
+    made.put(*rows(3))
+    asked = noted(monkeypatch)
     found = made.ask(*KEYS[:2], *KEYS[:2], (0, None, 0, "2026"), (0, "x0", 0, None))
     assert [row["sk"] for row in found] == [0, 1, 0, 1, None, None]
     assert asked == [[("x0", "2026"), ("x1", "2026")]]
@@ -157,6 +163,63 @@ def test_a_replica_answers_while_the_warehouse_is_away_and_never_beyond_its_age(
         assert made.figures.waits == 1
     made.clock.advance(asking.AGAIN_S)
     assert notes(made) == {"n"}
+
+
+def test_what_a_copy_does_not_find_is_asked_each_time_and_not_remembered(
+    make: Makes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make("replica")
+    made.put(*rows(100))
+    assert made.ask(*KEYS[:100]) == made.right(*KEYS[:100])
+    asked = noted(monkeypatch)
+    assert made.ask(*KEYS, *KEYS, (0, None, 0, "2026")) == made.right(*KEYS, *KEYS, (0, "-", 0, ""))
+    made.put(*rows(100, first=100), (300, 300, "x7", 0, "2019", None, "earlier"))
+    assert notes(made) == {"n"}
+    (found,) = made.ask((7, "x7", 0, "2019-05"))
+    assert found["note"] == "earlier"
+    later = [("x" + str(n), "2026") for n in range(100, 200)]
+    assert asked == [later, later, [("x7", "2019-05")]]
+    assert (made.figures.hits, made.figures.misses, made.figures.builds) == (401, 301, 1)
+
+
+def test_what_a_copy_does_not_find_is_not_said_to_be_missing_while_the_warehouse_is_away(
+    make: Makes, warehouse_url: str
+) -> None:
+    made = make("replica")
+    made.put(*rows(100))
+    assert made.ask(*KEYS[:100]) == made.right(*KEYS[:100])
+    with away(warehouse_url):
+        with pytest.raises(Unanswered):
+            notes(made)
+        assert made.ask(*KEYS[:100]) == made.right(*KEYS[:100])
+    assert made.figures.waits == 1
+
+
+def test_auto_goes_back_to_asking_when_a_copy_finds_nothing_of_what_is_asked(
+    make: Makes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make("auto")
+    let_it_take(made, monkeypatch)
+    made.put(*rows(200))
+    made.warehouse.execute("ANALYZE crm.dim")
+    for _ in range(5):
+        assert notes(made) == {"n"}
+    assert made.figures.strategy == "replica"
+    strangers = [(0, f"y{n}", 0, "2026") for n in range(200)]
+    for _ in range(3):
+        made.clock.advance(AGE_S)
+        for _ in range(5):
+            assert made.ask(*strangers) == made.right(*strangers)
+    assert (made.figures.strategy, made.figures.entries) == ("warehouse", 0)
+    builds = made.figures.builds
+    for _ in range(5):
+        made.clock.advance(AGE_S)
+        for _ in range(5):
+            assert made.ask(*strangers) == made.right(*strangers)
+    assert made.figures.builds == builds
+    for _ in range(5):
+        assert notes(made) == {"n"}
+    assert made.figures.strategy == "replica"
 
 
 def test_a_process_that_begins_anew_copies_anew(make: Makes) -> None:

@@ -23,11 +23,14 @@ class World:
         statement_s: float = 1e-3,
         row_s: float = 5e-6,
         changed_s: float | None = None,
+        lacking: float = 0.0,
         declared: Strategy = Strategy.AUTO,
     ) -> None:
         self.clock = HeldClock()
         self.rows, self.row_s, self.changed_s = rows, row_s, changed_s
         self.key_s, self.statement_s = key_s, statement_s
+        self.lacking = lacking
+        """How many of the keys are not there: they are asked for beside a copy, too."""
         has_version = changed_s is not None
         self.choice = Choice(declared, PERIOD_S, self.clock, changes=has_version)
         self.spent = 0.0
@@ -38,12 +41,15 @@ class World:
     def look(self, keys: int) -> Strategy:
         """Look up so many keys, as the choice says."""
         chosen = self.choice.choose(keys, lambda: self.rows)
-        took = self.statement_s + keys * self.key_s
-        self.asking_alone += took
+        lacking = round(self.lacking * keys)
+        self.asking_alone += self.statement_s + keys * self.key_s
+        asked = keys if chosen is ASK else lacking
+        if asked:
+            took = self.statement_s + asked * self.key_s
+            self.choice.asked(asked, asked, took)
+            self.spent += took
         if chosen is ASK:
             self._copied_at = None
-            self.choice.asked(keys, keys, took)
-            self.spent += took
         elif self._copied_at is None or self.changed_s is None:
             if self._copied_at is None or self.clock.monotonic() - self._copied_at >= PERIOD_S:
                 self.choice.copied(self.rows, self.rows * self.row_s)
@@ -53,7 +59,7 @@ class World:
             self.choice.kept(self.changed_s)
             self.spent += self.changed_s
             self._copied_at = self.clock.monotonic()
-        self.choice.answered(keys)
+        self.choice.answered(keys, lacking)
         return chosen
 
     def live(self, seconds: float, *, every_s: float, keys: int) -> list[Strategy]:
@@ -99,6 +105,15 @@ def test_a_table_that_grows_is_copied_no_more() -> None:
     assert world.live(100, every_s=1, keys=1_000)[-1] is ASK
 
 
+def test_keys_that_are_not_there_are_asked_for_and_no_table_is_copied_for_them() -> None:
+    assert World(rows=100_000, lacking=0.5).live(300, every_s=1, keys=10_000) == [ASK, COPY]
+    assert World(rows=100_000, lacking=1.0).live(300, every_s=1, keys=10_000) == [ASK]
+    world = World(rows=100_000)
+    assert world.live(100, every_s=1, keys=10_000) == [ASK, COPY]
+    world.lacking = 1.0
+    assert world.live(100, every_s=1, keys=10_000) == [COPY, ASK]
+
+
 def test_a_declared_replica_is_asked_only_while_others_have_its_memory() -> None:
     world = World(rows=100_000, declared=COPY)
     assert world.live(100, every_s=1, keys=1) == [COPY]
@@ -116,7 +131,7 @@ def test_the_same_key_many_times_costs_as_much_as_once() -> None:
     world = World(rows=100_000)
     for _ in range(100):
         world.choice.asked(10_000, 1, 1e-3)
-        world.choice.answered(10_000)
+        world.choice.answered(10_000, 0)
         assert world.choice.choose(10_000, lambda: world.rows) is ASK
 
 
@@ -128,11 +143,12 @@ def test_the_same_key_many_times_costs_as_much_as_once() -> None:
         max_size=6,
     ),
     changed_s=st.sampled_from([None, 0.001, 1.0]),
+    lacking=st.sampled_from([0.0, 0.1, 1.0]),
 )
 def test_whatever_comes_it_costs_not_much_more_than_to_ask_always(
-    rows: int, lives: list[tuple[float, int]], changed_s: float | None
+    rows: int, lives: list[tuple[float, int]], changed_s: float | None, lacking: float
 ) -> None:
-    world = World(rows=rows, changed_s=changed_s)
+    world = World(rows=rows, changed_s=changed_s, lacking=lacking)
     world.live(10, every_s=1, keys=500)  # what things cost is measured by then
     world.spent = world.asking_alone = 0.0
     for every_s, keys in lives:
