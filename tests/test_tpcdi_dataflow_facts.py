@@ -174,6 +174,7 @@ TRADES = (
     (2, "TLB", "CMPT", ("PNDG", "SBMT", "CMPT")),
     (3, "TLS", "CNCL", ("PNDG", "CNCL")),
     (4, "TLB", "PNDG", ("PNDG",)),
+    (5, "TLS", "CNCL", ("PNDG", "PNDG", "CNCL")),
 )
 
 
@@ -222,3 +223,38 @@ def test_a_trade_is_placed_and_closed_within_one_batch_of_an_increment(tmp_path:
     made.cdc(3, "Trade.txt", "U", 2, "2017-07-09 10:00:09", *closed)
     made.cdc(3, "HoldingHistory.txt", "I", 2, 2, 0, 10)
     agrees(made, tmp_path, 1, 2)
+
+
+COSTS = ("5.00", "1.00", "1.00", "0.10")
+
+
+def past(made: Digen, number: int, kind: str, *events: str) -> None:
+    """Add a trade of the historical load, with its events, as `01-02 PNDG` in 2016."""
+    status = events[-1].split()[1]
+    placed = ("2016-01-01 10:00:00", status, kind, 1, "S1", 10, "5.00", 1001, "executor")
+    made.row(1, "Trade.txt", number, *placed, *(COSTS if status == "CMPT" else [None] * 4))
+    for event in events:
+        day, what = event.split()
+        made.row(1, "TradeHistory.txt", number, f"2016-{day} 10:00:00", what)
+
+
+def test_a_trade_is_created_by_the_first_event_that_can_and_refers_to_what_is_valid_then(
+    tmp_path: Path,
+) -> None:
+    made = some()
+    made.action("UPDCUST", "2016-01-02T09:00:00", 1, attributes={"C_TIER": 3})
+    past(made, 1, "TLB", "01-01 SBMT", "01-03 PNDG", "01-04 CMPT")
+    past(made, 2, "TMB", "01-01 PNDG", "01-03 SBMT", "01-04 CMPT")
+    past(made, 3, "TMS", "01-01 SBMT", "01-03 PNDG", "01-04 CMPT")
+    past(made, 4, "TMB", "01-03 PNDG", "01-04 CNCL")
+    past(made, 5, "TLS", "01-01 PNDG", "01-03 PNDG", "01-04 CNCL")
+    agrees(made, tmp_path, 1, 2)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path)
+        tiers = {x["sk_customerid"]: x["tier"] for x in latest(trial, "dimcustomer")}
+        created = {
+            x["tradeid"]: (x["sk_createdateid"], tiers[x["sk_customerid"]])
+            for x in latest(trial, "dimtrade")
+        }
+    before, after = (20160101, 2), (20160103, 3)
+    assert created == {1: after, 2: before, 3: before, 4: after, 5: before}

@@ -162,7 +162,7 @@ def test_a_trade_is_created_and_closed_by_the_events_of_its_kind(
     ]
 
 
-def test_a_trade_belongs_to_what_was_valid_at_its_earliest_event(
+def test_a_trade_belongs_to_what_was_valid_when_it_was_created(
     consult: Consult, made: Digen
 ) -> None:
     made.company("20150102-000000", "ACME", 5, ceo="Ann")
@@ -170,6 +170,7 @@ def test_a_trade_belongs_to_what_was_valid_at_its_earliest_event(
     events = ["PNDG 2015-01-01 10:00:00", "SBMT 2015-01-02 10:00:00", "CMPT 2015-01-03 10:00:00"]
     trade(made, 1, "TLB", "CMPT", *events, price="5.01", fee="0.10", commission="0.20", tax="0.30")
     trade(made, 2, "TMB", "CMPT", "SBMT 1999-01-01 10:00:00", "CMPT 2015-01-03 10:00:00")
+    trade(made, 3, "TLB", "PNDG", "SBMT 2015-01-01 10:00:00", "PNDG 2015-01-03 10:00:00")
     query = """
         SELECT tradeid, brokerid, security.effectivedate, company.effectivedate,
             account.effectivedate, customer.effectivedate
@@ -181,7 +182,8 @@ def test_a_trade_belongs_to_what_was_valid_at_its_earliest_event(
         ORDER BY tradeid"""
     ask = consult(made)
     firsts = ("2000-01-01", "2000-01-01", "2010-01-01", "2010-01-01")
-    assert ask(query) == [(1, 7, *firsts), (2, 7, *firsts)]
+    seconds = ("2015-01-02", "2015-01-02", "2015-01-03", "2015-01-03")
+    assert ask(query) == [(1, 7, *firsts), (2, 7, *firsts), (3, 7, *seconds)]
     values = """SELECT type, cashflag, quantity, bidprice, executedby, tradeprice, fee, commission,
         tax, batchid FROM dimtrade WHERE tradeid = 1"""
     assert ask(values) == [

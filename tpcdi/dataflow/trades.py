@@ -45,7 +45,7 @@ waiting = flow.table(
 )
 """Trades that lack an event; or since a phase, what they refer to."""
 waiting_events = flow.table(
-    "waiting_events", f"{trade_events.columns.sql}, UNIQUE (th_t_id, th_st_id)", parks=True
+    "waiting_events", f"{trade_events.columns.sql}, UNIQUE (th_t_id, th_st_id, th_dts)", parks=True
 )
 open_trades = flow.table("open_trades", f"{stored('dimtrade')}, PRIMARY KEY (tradeid)")
 closed_trades = flow.table(
@@ -65,8 +65,10 @@ FORMS = {
 }
 CLOSED = closed_trades.columns.names
 CLOSING = ("CMPT", "CNCL")
-PLACED = ("SBMT", "PNDG")
-"""The event that creates a trade at the market's price, and one with a limit."""
+PENDING, SUBMITTED = "PNDG", "SBMT"
+CLOCK = 1_000_000
+"""A day and a time of day are one number: the day times this, and the time."""
+NEVER = 99_999_999 * CLOCK
 
 
 @flow.procedure(
@@ -277,7 +279,7 @@ class Moments(NamedTuple):
 
 
 class Joined:
-    """Trades by their number, each with the event that created it and the last one."""
+    """Trades by their number, each with the first event that created it and the last one."""
 
     def __init__(self, rows: pa.Table, events: pa.Table, of_market: pa.Array) -> None:
         self.rows = rows.sort_by("t_id").combine_chunks()
@@ -286,18 +288,18 @@ class Joined:
         is_of = np.append(ids, -1)[place] == told
         self.is_of, self.place = is_of, place
         """Of each event, if its trade is there, and which it is."""
-        at = pa.array(place, mask=~is_of)
-        creating = pc.if_else(pc.is_in(self.rows["t_tt_id"], of_market), *PLACED)
         status = events["th_st_id"]
-        creates = pc.fill_null(pc.equal(status, creating.take(at)), False).to_numpy()
-        ends = pc.fill_null(pc.equal(status, self.rows["t_st_id"].take(at)), False).to_numpy()
-        created, last = np.full((2, len(ids)), -1)
-        created[place[creates]] = np.flatnonzero(creates)
-        last[place[ends]] = np.flatnonzero(ends)
-        self.is_whole = (created >= 0) & (last >= 0)
-        moments = days(events["th_dts"]), times(events["th_dts"])
-        self.created = Moments(*(np.append(m, 0)[created] for m in moments))
-        self.last = Moments(*(np.append(m, 0)[last] for m in moments))
+        is_market = pc.is_in(self.rows["t_tt_id"], of_market).to_numpy()
+        is_submitted = pc.equal(status, SUBMITTED).to_numpy() & np.append(is_market, False)[place]
+        creates = is_of & (pc.equal(status, PENDING).to_numpy() | is_submitted)
+        own = self.rows["t_st_id"].take(pa.array(place, mask=~is_of))
+        ends = pc.fill_null(pc.equal(status, own), False).to_numpy()
+        moments = days(events["th_dts"]) * CLOCK + times(events["th_dts"])
+        created, last = np.full(len(ids), NEVER), np.full(len(ids), -1)
+        np.minimum.at(created, place[creates], moments[creates])
+        np.maximum.at(last, place[ends], moments[ends])
+        self.is_whole = (created < NEVER) & (last >= 0)
+        self.created, self.last = (Moments(*np.divmod(of, CLOCK)) for of in (created, last))
 
 
 def _created(row: Mapping[str, Any]) -> Image:

@@ -2,7 +2,7 @@
 
 INSERT INTO oracle.dimtrade BY NAME
 WITH history AS (
-    SELECT th_t_id AS t_id, min(th_dts) AS first,
+    SELECT th_t_id AS t_id,
         min(th_dts) FILTER (WHERE th_st_id = 'PNDG') AS pending,
         min(th_dts) FILTER (WHERE th_st_id = 'SBMT') AS submitted,
         max(th_dts) FILTER (WHERE th_st_id IN ('CMPT', 'CNCL')) AS closed
@@ -16,7 +16,7 @@ first AS (
     SELECT event.t_id, t_ca_id, t_s_symb,
         CASE WHEN batch > 1 THEN dts WHEN t_tt_id IN ('TMB', 'TMS')
             THEN least(submitted, pending) ELSE pending END AS created,
-        CASE batch WHEN 1 THEN CAST(history.first AS DATE) ELSE day END AS lookup
+        CASE batch WHEN 1 THEN CAST(created AS DATE) ELSE day END AS lookup
     FROM event
     JOIN steps.batch USING (batch)
     LEFT JOIN history USING (t_id)
