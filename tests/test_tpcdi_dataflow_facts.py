@@ -258,3 +258,25 @@ def test_a_trade_is_created_by_the_first_event_that_can_and_refers_to_what_is_va
         }
     before, after = (20160101, 2), (20160103, 3)
     assert created == {1: after, 2: before, 3: before, 4: after, 5: before}
+
+
+def test_of_several_reports_of_a_quarter_the_latest_is_what_its_company_has_earned(
+    tmp_path: Path,
+) -> None:
+    made = some()
+    made.report("20160401-090000", "2016Q1", 1, eps="1.00")
+    made.report("20160501-090000", "2016Q1", "ACME", eps="0.50")
+    made.report("20160501-090000", "2016Q2", 1, eps="3.00")
+    made.report("20160501-090000", "2016Q2", 1, eps="2.00")
+    made.row(1, "DailyMarket.txt", "2016-12-30", "S1", "5.00", "6.00", "4.00", 100)
+    made.cdc(2, "DailyMarket.txt", "I", "2016-12-31", "S1", "5.00", "6.00", "4.00", 100)
+    agrees(made, tmp_path, 1)
+    older = Digen()
+    older.report("20160430-090000", "2016Q1", 1, eps="9.00")
+    (line,) = older.files["Batch1/FINWIRE2016Q2"]
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path, 1)
+        trial.batch(finwire=[{"line": line}])
+        phased.load(trial, tmp_path, 2, first=2)
+        assert rows(trial, "factmarkethistory", "peratio") == [(Decimal("2.00"),)] * 2
+        assert len(trial.outlet("financial")) == 6

@@ -50,8 +50,12 @@ names = flow.table("company_names", "name TEXT PRIMARY KEY, companyid INTEGER NO
 earnings = flow.table(
     "earnings",
     "companyid INTEGER NOT NULL, quarter INTEGER NOT NULL, cents INTEGER NOT NULL, "
-    "PRIMARY KEY (companyid, quarter)",
+    "written TEXT NOT NULL, PRIMARY KEY (companyid, quarter)",
 )
+REPORTED = """\
+INSERT INTO earnings VALUES (?, ?, ?, ?)
+ON CONFLICT (companyid, quarter) DO UPDATE SET cents = excluded.cents, written = excluded.written
+WHERE excluded.written >= earnings.written"""
 held, parked = Held(finwire), Held(finwire, "parked_finwire")
 """What has come before all are there; what refers to a company that is not there."""
 listed = flow.stream("listed", "batch INTEGER NOT NULL")
@@ -215,10 +219,8 @@ class Listing:
         self.tx.emit(OUTLETS["financial"], rows)
         quarters = pc.add(pc.multiply(rows["fi_year"], 4), pc.subtract(rows["fi_qtr"], 1))
         cents = [int(share * 100) for share in rows["fi_basic_eps"].to_pylist()]
-        self.tx.executemany(
-            "INSERT OR REPLACE INTO earnings VALUES (?, ?, ?)",
-            zip(ids, quarters.to_pylist(), cents, strict=True),
-        )
+        written = map(_time, lines)
+        self.tx.executemany(REPORTED, zip(ids, quarters.to_pylist(), cents, written, strict=True))
 
     def _company_of(self, line: str, where: slice) -> int | None:
         """Find whom a record refers to."""

@@ -21,12 +21,18 @@ WINDOW year AS (
     PARTITION BY dm_s_symb ORDER BY n RANGE BETWEEN days_before PRECEDING AND CURRENT ROW);
 
 -- The earnings of the four quarters before each; without a report in any of them there is no row.
+-- Of several reports of a quarter the latest counts.
 CREATE TABLE steps.earnings AS
 WITH report AS (
-    SELECT companyid, fi_year * 4 + fi_qtr AS quarter, fi_basic_eps
-    FROM oracle.financial JOIN oracle.dimcompany USING (sk_companyid)
+    SELECT companyid,
+        CAST(substr(line, 19, 4) AS BIGINT) * 4 + CAST(substr(line, 23, 1) AS BIGINT) AS quarter,
+        CAST(trim(substr(line, 74, 12)) AS DECIMAL(10, 2)) AS per_share
+    FROM steps.of_company
+    WHERE kind = 'FIN'
+    QUALIFY row_number() OVER (
+        PARTITION BY companyid, quarter ORDER BY pts DESC, position DESC) = 1
 )
-SELECT companyid, quarter + later AS quarter, sum(fi_basic_eps) AS eps
+SELECT companyid, quarter + later AS quarter, sum(per_share) AS eps
 FROM report, (FROM range(1, 5) AS ahead(later))
 GROUP BY ALL;
 
