@@ -280,3 +280,49 @@ def test_of_several_reports_of_a_quarter_the_latest_is_what_its_company_has_earn
         phased.load(trial, tmp_path, 2, first=2)
         assert rows(trial, "factmarkethistory", "peratio") == [(Decimal("2.00"),)] * 2
         assert len(trial.outlet("financial")) == 6
+
+
+def test_a_trade_that_is_over_can_be_changed_and_its_close_stays(tmp_path: Path) -> None:
+    made = some()
+    past(made, 1, "TMB", "01-01 SBMT", "01-04 CMPT")
+    past(made, 2, "TMB", "01-01 SBMT", "01-04 CNCL")
+    made.row(1, "HoldingHistory.txt", 1, 1, 0, 10)
+
+    def change(batch: int, number: int, flag: str, status: str, hour: int, *costs: str) -> None:
+        placed = (status, "TMB", 1, "S1", 10, "5.00", 1001, "executor")
+        at = f"2017-07-0{batch + 6} {hour}:00:00"
+        made.cdc(batch, "Trade.txt", flag, number, at, *placed, *(costs or [None] * 4))
+
+    change(2, 1, "U", "CMPT", 10, "6.00", "99.00", "1.00", "0.20")
+    change(2, 2, "U", "CMPT", 10, *COSTS)
+    made.cdc(2, "HoldingHistory.txt", "I", 2, 2, 0, 10)
+    change(2, 3, "I", "SBMT", 10)
+    change(2, 3, "U", "CMPT", 11, "5.00", "99.00", "1.00", "0.10")
+    change(2, 3, "U", "CMPT", 12, "7.00", "98.00", "2.00", "0.20")
+    made.cdc(2, "HoldingHistory.txt", "I", 3, 3, 0, 10)
+    change(3, 3, "U", "CNCL", 13)
+    made.cdc(3, "HoldingHistory.txt", "I", 1, 3, 10, 4)
+    agrees(made, tmp_path, 1, 2)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path)
+        assert waiting(trial, 3) == {}
+        found = {x["tradeid"]: x for x in latest(trial, "dimtrade")}
+        names = ("status", "sk_closedateid", "sk_closetimeid", "tradeprice", "fee", "batchid")
+        assert [tuple(found[id_][name] for name in names) for id_ in (1, 2, 3)] == [
+            ("Completed", 20160104, 100000, Decimal("6.00"), Decimal("99.00"), 1),
+            ("Completed", 20160104, 100000, Decimal("5.00"), Decimal("1.00"), 1),
+            ("Canceled", 20170708, 110000, None, None, 2),
+        ]
+        of_holdings = ("currenttradeid", "sk_dateid", "sk_timeid", "currentprice", "batchid")
+        assert sorted(rows(trial, "factholdings", *of_holdings)) == [
+            (1, 20160104, 100000, Decimal("5.00"), 1),
+            (2, 20160104, 100000, Decimal("5.00"), 2),
+            (3, 20170708, 110000, Decimal("5.00"), 2),
+            (3, 20170708, 110000, Decimal("5.00"), 3),
+        ]
+        warned = sorted(said for said in phased.messages(trial) if said[1] == "DimTrade")
+        assert [data for *_, data in warned] == [
+            "T_ID = 1, T_CHRG = 99.00",
+            "T_ID = 3, T_CHRG = 98.00",
+            "T_ID = 3, T_CHRG = 99.00",
+        ]

@@ -22,7 +22,7 @@ EVERY = 10
 """So many of SQLite's steps are counted as one."""
 SHORT, LONG = 3, 12
 """Phases."""
-TRIED_AGAIN = ("parked_", "open_trades", "calendar")
+TRIED_AGAIN = ("parked_", "open_trades", "closed_trades", "calendar")
 """What is asked for what is parked, which is tried again once in each phase."""
 
 

@@ -1,11 +1,12 @@
 """Trades: at first of rows and events that are joined, later of changes.
 
 A trade is entered when its row is there, the event that created it and that of its status. Of those
-that are over, the core keeps what holdings need; of the others, all.
+that are over, the core keeps what holdings need, and what a later change does not tell; of the
+others, all.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,10 +51,13 @@ waiting_events = flow.table(
 open_trades = flow.table("open_trades", f"{stored('dimtrade')}, PRIMARY KEY (tradeid)")
 closed_trades = flow.table(
     "closed_trades",
-    "tradeid INTEGER PRIMARY KEY, sk_customerid INTEGER NOT NULL, sk_accountid INTEGER NOT NULL, "
-    "sk_securityid INTEGER NOT NULL, sk_companyid INTEGER NOT NULL, tradeprice TEXT, "
-    "sk_closedateid INTEGER NOT NULL, sk_closetimeid INTEGER NOT NULL",
+    "tradeid INTEGER PRIMARY KEY, sk_brokerid INTEGER, sk_createdateid INTEGER NOT NULL, "
+    "sk_createtimeid INTEGER NOT NULL, sk_closedateid INTEGER NOT NULL, "
+    "sk_closetimeid INTEGER NOT NULL, sk_securityid INTEGER NOT NULL, "
+    "sk_companyid INTEGER NOT NULL, sk_customerid INTEGER NOT NULL, sk_accountid INTEGER NOT NULL, "
+    "tradeprice TEXT, batchid INTEGER NOT NULL",
 )
+"""With the first price that a trade had when it was over: holdings have that."""
 held_trades, held_events, held_changes = map(Held, (trades, trade_events, trade_changes))
 parked_changes = Held(trade_changes, "parked_trade_changes")
 closed = flow.stream("closed", "tradeid INTEGER NOT NULL")
@@ -64,6 +68,10 @@ FORMS = {
     **dict.fromkeys(("t_chrg", "t_comm", "t_tax"), AMOUNT),
 }
 CLOSED = closed_trades.columns.names
+CLOSE = f"""\
+INSERT INTO closed_trades ({", ".join(CLOSED)}) VALUES ({", ".join("?" for _ in CLOSED)})
+ON CONFLICT (tradeid) DO UPDATE
+SET tradeprice = coalesce(closed_trades.tradeprice, excluded.tradeprice)"""
 CLOSING = ("CMPT", "CNCL")
 PENDING, SUBMITTED = "PNDG", "SBMT"
 CLOCK = 1_000_000
@@ -194,11 +202,13 @@ class Desk:
             tax=hundredths(rows["t_tax"]),
             batchid=self._phase.batch,
         )
-        self._give(given.filter(pa.array(is_entered)))
+        entered = given.filter(pa.array(is_entered))
+        self._note(entered)
+        self._give(entered)
         return np.asarray(is_entered)
 
     def change(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Enter new trades, and change those that are open."""
+        """Enter new trades, and change others."""
         new = [row for row in rows if row["cdc_flag"] == "I"]
         on = np.full(len(new), self._phase.day)
         accounts = self._tx.lookup(account_at, [row["t_ca_id"] for row in new], at=on)
@@ -211,6 +221,7 @@ class Desk:
             if account["sk_accountid"] and security["sk_securityid"]
         }
         images: dict[int, Image] = {}
+        steps: list[Image] = []
         unknown = []
         dates = np.array([day(row["t_dts"]) for row in rows], np.int64)
         for row, is_dated in zip(rows, in_calendar(self._tx, dates), strict=True):
@@ -222,22 +233,30 @@ class Desk:
             if row["cdc_flag"] == "I" and id_ in placed:
                 images[id_] = _created(row) | placed[id_]
             elif id_ not in images:
-                found = self._tx.query("SELECT * FROM open_trades WHERE tradeid = ?", [id_])
-                if not found:
+                found = self._find(id_)
+                if found is None:
                     unknown.append(row)
                     continue
-                images[id_] = found[0]
-            images[id_] |= self._changed(row)
+                images[id_] = found
+            images[id_] = self._changed(images[id_], row)
+            steps.append(images[id_])
         since = self._phase.batch
         parked_changes.put_rows(self._tx, unknown, since)
         self._tx.executemany("DELETE FROM open_trades WHERE tradeid = ?", zip(images))
-        given = [shown("dimtrade", image) for image in images.values()]
-        self._give(pa.Table.from_pylist(given, TRADES.columns.arrow))
+        self._note(_shown(steps))
+        self._give(_shown(images.values()))
 
-    def _changed(self, row: Mapping[str, Any]) -> Image:
-        is_over = row["t_st_id"] in CLOSING
-        over = {"sk_closedateid": day(row["t_dts"]), "sk_closetimeid": time(row["t_dts"])}
-        return {
+    def _find(self, id_: int) -> Image | None:
+        """Find a trade: of one that is over, what a change does not tell."""
+        for kept in (open_trades, closed_trades):
+            found = self._tx.query(f"SELECT * FROM {kept.name} WHERE tradeid = ?", [id_])
+            if found:
+                return found[0]
+        return None
+
+    def _changed(self, before: Image, row: Mapping[str, Any]) -> Image:
+        """Change a trade; its first close stays, and so does the batch of that."""
+        image = before | {
             "status": self._statuses[row["t_st_id"]],
             "type": self._types[row["t_tt_id"]],
             "cashflag": row["t_is_cash"],
@@ -248,18 +267,27 @@ class Desk:
             "fee": _amount(row["t_chrg"]),
             "commission": _amount(row["t_comm"]),
             "tax": _amount(row["t_tax"]),
-            "batchid": self._phase.batch,
-            **(over if is_over else {}),
         }
+        if before["sk_closedateid"] is None:
+            image["batchid"] = self._phase.batch
+            if row["t_st_id"] in CLOSING:
+                image["sk_closedateid"] = day(row["t_dts"])
+                image["sk_closetimeid"] = time(row["t_dts"])
+        return image
 
     def _give(self, rows: pa.Table) -> None:
-        """Give rows to the warehouse, and keep what is needed of them."""
+        """Give trades as they are now to the warehouse, and keep those that are open."""
         self._tx.emit(TRADES, rows)
         is_over = rows["sk_closedateid"].is_valid()
         _insert(self._tx, "open_trades", rows.filter(pc.invert(is_over)))
-        over = rows.filter(is_over)
-        _insert(self._tx, "closed_trades", over.select(CLOSED))
-        self._tx.emit(closed, over.select(["tradeid"]))
+        self._tx.emit(closed, rows.filter(is_over).select(["tradeid"]))
+
+    def _note(self, rows: pa.Table) -> None:
+        """Keep what is needed of trades that are over, and warn of costs: of all that was said of a
+        trade, so that it does not matter where batches are cut.
+        """
+        over = rows.filter(rows["sk_closedateid"].is_valid()).select(CLOSED)
+        self._tx.executemany(CLOSE, _values(over))
         value = pc.multiply(rows["tradeprice"], rows["quantity"])
         for name, field, text in (
             ("commission", "T_COMM", "Invalid trade commission"),
@@ -320,13 +348,18 @@ def _named(ids: pa.ChunkedArray, names: Mapping[str, str]) -> pa.ChunkedArray:
     return pa.array(names.values()).take(pc.index_in(ids, pa.array(names)))
 
 
+def _shown(images: Iterable[Image]) -> pa.Table:
+    given = [shown("dimtrade", image) for image in images]
+    return pa.Table.from_pylist(given, TRADES.columns.arrow)
+
+
 def _insert(tx: Transaction, table: str, rows: pa.Table) -> None:
-    columns = [_storable(column) for column in rows.columns]
-    places = ", ".join("?" for _ in columns)
-    tx.executemany(
-        f"INSERT OR REPLACE INTO {table} ({', '.join(rows.column_names)}) VALUES ({places})",
-        zip(*columns, strict=True),
-    )
+    names, places = ", ".join(rows.column_names), ", ".join("?" for _ in rows.column_names)
+    tx.executemany(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({places})", _values(rows))
+
+
+def _values(rows: pa.Table) -> Iterable[tuple[Any, ...]]:
+    return zip(*(_storable(column) for column in rows.columns), strict=True)
 
 
 def _storable(column: pa.ChunkedArray) -> list[Any]:

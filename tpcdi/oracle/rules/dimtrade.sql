@@ -1,15 +1,32 @@
 -- Trades: one row each. How they are is what was last said, where they belong what was first.
 
+CREATE TABLE steps.tradehistory AS
+SELECT th_t_id AS t_id,
+    min(th_dts) FILTER (WHERE th_st_id = 'PNDG') AS pending,
+    min(th_dts) FILTER (WHERE th_st_id = 'SBMT') AS submitted,
+    max(th_dts) FILTER (WHERE th_st_id IN ('CMPT', 'CNCL')) AS closed
+FROM (SELECT th_t_id, th_st_id, CAST(th_dts AS TIMESTAMP) AS th_dts FROM raw.tradehistory)
+GROUP BY th_t_id;
+
+-- When a trade was first over, and the first price that it had then: both stay, whatever follows.
+CREATE TABLE steps.closing AS
+WITH event AS (
+    SELECT trade.t_id, batch, trade.rowid AS position, t_trade_price,
+        CASE batch WHEN 1 THEN closed ELSE CAST(t_dts AS TIMESTAMP) END AS closed,
+        bool_or(t_st_id IN ('CMPT', 'CNCL')) OVER (
+            PARTITION BY trade.t_id ORDER BY trade.rowid) AS is_over
+    FROM raw.trade
+    LEFT JOIN steps.tradehistory USING (t_id)
+)
+SELECT t_id, arg_min(closed, position) AS closed, min(batch) AS batch,
+    arg_min(t_trade_price, position) AS price,
+    min(batch) FILTER (WHERE t_trade_price IS NOT NULL) AS priced
+FROM event
+WHERE is_over
+GROUP BY t_id;
+
 INSERT INTO oracle.dimtrade BY NAME
-WITH history AS (
-    SELECT th_t_id AS t_id,
-        min(th_dts) FILTER (WHERE th_st_id = 'PNDG') AS pending,
-        min(th_dts) FILTER (WHERE th_st_id = 'SBMT') AS submitted,
-        max(th_dts) FILTER (WHERE th_st_id IN ('CMPT', 'CNCL')) AS closed
-    FROM (SELECT th_t_id, th_st_id, CAST(th_dts AS TIMESTAMP) AS th_dts FROM raw.tradehistory)
-    GROUP BY th_t_id
-),
-event AS (
+WITH event AS (
     SELECT *, rowid AS position, CAST(t_dts AS TIMESTAMP) AS dts FROM raw.trade
 ),
 first AS (
@@ -19,21 +36,20 @@ first AS (
         CASE batch WHEN 1 THEN CAST(created AS DATE) ELSE day END AS lookup
     FROM event
     JOIN steps.batch USING (batch)
-    LEFT JOIN history USING (t_id)
+    LEFT JOIN steps.tradehistory USING (t_id)
     WHERE batch = 1 OR cdc_flag = 'I'
     QUALIFY row_number() OVER (PARTITION BY event.t_id ORDER BY position) = 1
 ),
 last AS (
-    SELECT *, max(dts) FILTER (WHERE batch > 1 AND t_st_id IN ('CMPT', 'CNCL')) OVER (
-        PARTITION BY t_id) AS closed_later
-    FROM event
+    SELECT * FROM event
     QUALIFY row_number() OVER (PARTITION BY t_id ORDER BY position DESC) = 1
 ),
 trade AS (
-    SELECT first.*, last.* EXCLUDE (t_id, t_ca_id, t_s_symb), coalesce(closed_later, closed) AS closed
+    SELECT first.*, last.* EXCLUDE (t_id, t_ca_id, t_s_symb, batch), closed,
+        coalesce(closing.batch, last.batch) AS batch
     FROM first
     JOIN last USING (t_id)
-    LEFT JOIN history USING (t_id)
+    LEFT JOIN steps.closing USING (t_id)
     WHERE created IS NOT NULL
 ),
 placed AS (
@@ -54,7 +70,7 @@ ASOF JOIN steps.security_asof AS security
 JOIN oracle.statustype ON st_id = t_st_id
 JOIN oracle.tradetype ON tt_id = t_tt_id;
 
--- Alerts are raised by a trade as it is at the end of a batch that had something on it.
+-- Alerts are raised by all that is said of a trade.
 INSERT INTO oracle.dimessages
 WITH told AS (
     SELECT batch, CAST(t_id AS BIGINT) AS tradeid,
@@ -62,7 +78,6 @@ WITH told AS (
         CAST(t_comm AS DECIMAL(10, 2)) AS commission, CAST(t_chrg AS DECIMAL(10, 2)) AS fee
     FROM raw.trade
     WHERE t_id IN (SELECT CAST(tradeid AS VARCHAR) FROM oracle.dimtrade)
-    QUALIFY row_number() OVER (PARTITION BY t_id, batch ORDER BY rowid DESC) = 1
 )
 SELECT day, batch, 'DimTrade', 'Invalid trade commission', 'Alert',
     'T_ID = ' || tradeid || ', T_COMM = ' || commission
