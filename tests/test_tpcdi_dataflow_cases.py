@@ -5,7 +5,7 @@ from pathlib import Path
 
 import phased
 import pytest
-from digen import Digen
+from digen import Digen, Field
 from phased import rows, waiting
 
 from etl_procs import Trial
@@ -223,3 +223,31 @@ def test_of_a_prospect_that_a_file_has_several_times_the_last_counts_and_each_ch
         ]
         counted = trial.query("SELECT source, new, other FROM prospect_counts WHERE batch = 2")
         assert list(counted) == [{"source": 7, "new": 1, "other": 4}]
+
+
+def test_an_account_of_a_customer_who_has_left_stays_inactive_until_a_later_file_says_otherwise(
+    tmp_path: Path,
+) -> None:
+    made = files()
+    for customer, account in ((1, 1001), (2, 1002)):
+        made.new("2015-02-01T09:00:00", customer, account)
+    made.action("INACT", "2016-02-01T09:00:00", 1)
+    renamed: dict[str, Field] = {"CA_ID": 1001, "CA_NAME": "Renamed"}
+    made.action("UPDACCT", "2016-03-01T09:00:00", 1, account=renamed)
+    made.customer(2, "U", 2, status="INAC")
+    for batch in (2, 3):
+        made.cdc(batch, "Account.txt", "U", 1002, 7, 2, f"Filed in {batch}", 1, "ACTV")
+    agrees(made, tmp_path, 1)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path)
+        assert [
+            (x["accountid"], x["accountdesc"], x["status"])
+            for x in phased.latest(trial, "dimaccount")
+        ] == [
+            (1001, "Savings", "Active"),
+            (1002, "Savings", "Active"),
+            (1001, "Savings", "Inactive"),
+            (1001, "Renamed", "Inactive"),
+            (1002, "Filed in 2", "Inactive"),
+            (1002, "Filed in 3", "Active"),
+        ]
