@@ -73,7 +73,7 @@ def shipped(rates: Rates, query: Estimate, held: Sequence[Staged], *, adds_rows:
     """Tell what it takes to send what is staged, and ask there."""
     staged = sum(one.rows for one in held)
     rows = query.rows + (staged if adds_rows else 0)
-    return sent(rates, held) + _asked(rates, query, rows)
+    return sent(rates, held) + asked(rates, query, rows)
 
 
 def sent(rates: Rates, held: Iterable[Staged]) -> float:
@@ -95,7 +95,7 @@ def split(rates: Rates, part: Estimate, staged: Staged | None) -> float:
             size = round(staged.size * staged.keys_share)
             only = replace(staged, size=size, copied=staged.keys, written=staged.keys)
             keys = _sent(rates, only)
-    return keys + rates.island_ms + here + _asked(rates, part, part.rows)
+    return keys + rates.island_ms + here + asked(rates, part)
 
 
 def _sent(rates: Rates, staged: Staged) -> float:
@@ -116,10 +116,12 @@ def gathered(rates: Rates, fetched: Iterable[Estimate], held: Iterable[Staged]) 
     found = list(fetched)
     rows = sum(one.rows for one in held) + sum(estimate.rows for estimate in found)
     here = rates.island_ms + _us(rows * rates.island_us_per_row)
-    return here + sum(_asked(rates, estimate, estimate.rows) for estimate in found)
+    return here + sum(asked(rates, estimate) for estimate in found)
 
 
-def _asked(rates: Rates, query: Estimate, rows: float) -> float:
+def asked(rates: Rates, query: Estimate, rows: float | None = None) -> float:
+    """Tell what it takes to ask for so many rows, or as many as are expected."""
+    rows = query.rows if rows is None else rows
     per_row = rates.fetch_us_per_row + query.width * rates.fetch_us_per_byte
     return _us(query.cost * rates.unit_us + rows * per_row)
 

@@ -35,6 +35,7 @@ def locked(memory_mb: int, folder: Path | None = None) -> duckdb.DuckDBPyConnect
     )
     if folder is not None:
         connection.execute(f"SET allowed_directories = [{quoted(str(folder))}]")
+    connection.execute("SET enable_progress_bar = false")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

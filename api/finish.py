@@ -3,7 +3,7 @@
 DuckDB sees what is handed to it and nothing else.
 """
 
-from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
@@ -49,12 +49,16 @@ class Finisher:
         split: Split,
         columns: Sequence[Column],
         there: Generator[pa.RecordBatch],
-        staged: pa.Table | None,
+        staged: tuple[pa.Schema, Iterable[pa.Table]] | None,
     ) -> Iterator[pa.RecordBatch]:
         """Give the rows of an answer: of what was asked there, and of what is staged."""
         schema = pa.schema([pa.field(column.name, column.arrow) for column in columns])
         with closing(there):
-            given: dict[str, Any] = {} if staged is None else {STAGED: staged}
+            given: dict[str, Any] = {}
+            if staged is not None:
+                schema_here, rows = staged
+                batches = (batch for some in rows for batch in some.to_batches())
+                given[STAGED] = pa.RecordBatchReader.from_batches(schema_here, self._heard(batches))
             if split.merged:
                 heard = self._heard(there)
                 given[THERE] = pa.RecordBatchReader.from_batches(_schema(split.cells), heard)

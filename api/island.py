@@ -41,6 +41,8 @@ from migrations.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
+ISLAND_SHARE = 4
+"""So small a part of its memory is for rows that it joins: what it makes of them needs the rest."""
 KEPT = 256
 """Queries whose text was looked at, and that are kept for when they come again: also with other
 values of what they compare with.
@@ -184,6 +186,7 @@ class Island:
                 homes,
                 place,
                 self.setting.rates,
+                self.setting.memory_mb * 2**20 // ISLAND_SHARE,
                 kept.weighed,
                 self._clock.monotonic(),
             )

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
@@ -148,6 +149,7 @@ def _one_statement(sql: str) -> exp.Query:
     dialect = Dialect.get_or_raise(DIALECT)
     try:
         tokens = dialect.tokenize(f"{sql}\n")  # after a $1, it misreads '' at the very end
+        _place(tokens, sql)
         _check_intervals(tokens)
         parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
         parsed = parser.parse(list(_with_inner(tokens)), sql)
@@ -159,6 +161,14 @@ def _one_statement(sql: str) -> exp.Query:
     if not isinstance(statements[0], (*grammar.QUERIES, exp.Subquery)):
         raise QueryRefused("the statement is not a SELECT", hint=ONE_SELECT)
     return cast(exp.Query, statements[0])
+
+
+def _place(tokens: Sequence[Token], sql: str) -> None:
+    """Tell lines and columns anew: after a $1, sqlglot has lost count of them."""
+    begins = [0, *(n + 1 for n, char in enumerate(sql) if char == "\n")]
+    for token in tokens:
+        token.line = bisect(begins, token.start)
+        token.col = token.end + 1 - begins[token.line - 1]
 
 
 def _bound(

@@ -75,6 +75,8 @@ class Question:
     place: Whole
     """Who answers, if one can alone."""
     rates: Rates
+    island_bytes: int
+    """More than this is not brought to the island, if a warehouse can answer."""
     weighed: Weighed
     now: float
 
@@ -106,7 +108,10 @@ class Question:
                 )
             return Decision(only, (only,), "no warehouse has all of its tables")
         if not self._held:
-            alone = Candidate(Plan.WAREHOUSE, 0.0)
+            cost_ms = (
+                costs.asked(self.rates, self.place.estimate(self._there())) if in_full else 0.0
+            )
+            alone = Candidate(Plan.WAREHOUSE, cost_ms)
             return Decision(alone, (alone,), NOTHING)
         if self._is_little and plan in (None, Plan.SHIP) and not in_full:
             ship = Candidate(Plan.SHIP, 0.0)
@@ -244,7 +249,7 @@ class Question:
     def _sql_gathered(self) -> dict[str, str]:
         assert isinstance(self.split, Split)
         sql: dict[str, str] = {}
-        _, made = self._cheapest
+        *_, made = self._cheapest
         for piece in made.pieces:
             name = self._home(piece).name
             sql[name] = "; ".join(filter(None, [sql.get(name), self._asked(piece)]))
@@ -325,11 +330,17 @@ class Question:
     def _divided(self, finisher: Finisher) -> Iterator[pa.RecordBatch]:
         assert isinstance(self.split, Split)
         outlet = self.split.sources[0].shown.outlet
-        home, held = self.homes[outlet], self._here(outlet)
-        if held is not None and outlet.key:
-            self.place.ship(outlet, self._parts[outlet], [held.select(list(outlet.key))])
+        home, part, rows = self.homes[outlet], self._parts[outlet], self._rows(outlet)
+        if part.size <= staged.HELD_BYTES:
+            rows = [_table(outlet, rows)]
+        if part.staged and outlet.key:
+            keys = rows if isinstance(rows, list) else self._rows(outlet)
+            self.place.ship(outlet, part, (some.select(list(outlet.key)) for some in keys))
         there = home.rows(self._part_there(self.split, home), of_cells(self.split.cells))
-        return finisher.finish(self.split, self.columns, there, held)
+        schema = tables.arrow(outlet)
+        return finisher.finish(
+            self.split, self.columns, there, (schema, rows) if part.staged else None
+        )
 
     def _here(self, outlet: Outlet) -> pa.Table | None:
         """Give what is staged of a table to the island, if anything is."""
@@ -339,15 +350,19 @@ class Question:
         """Read what is staged of a table, but for what was read already."""
         if outlet in self._wanted:
             return [self._wanted[outlet]]
-        return staged.carried(outlet, staged.read(outlet, *self._parts[outlet].staged))
+        part = self._parts[outlet]
+        return staged.carried_of(outlet, part.size, *part.staged)
 
     def _gather(self) -> Candidate:
         if why_not := self._why_not():
             return Candidate(Plan.GATHER, why_not=why_not)
-        return Candidate(Plan.GATHER, self._cheapest[0])
+        cost_ms, size, _ = self._cheapest
+        if size > self.island_bytes and not self.is_spread:
+            return Candidate(Plan.GATHER, why_not=f"some {size:,} bytes would be brought here")
+        return Candidate(Plan.GATHER, cost_ms)
 
     @cached_property
-    def _cheapest(self) -> tuple[float, Pieces]:
+    def _cheapest(self) -> tuple[float, int, Pieces]:
         """Cut the query into pieces, with joins made by engines where that costs less."""
         assert isinstance(self.split, Split)
         sources = self.split.sources
@@ -358,11 +373,14 @@ class Question:
         free = [None if n in held else home for n, home in enumerate(homes)]
         if groups := pieces.groups(self.split, free):
             ways.append(pieces.cut(self.split, dialects, held, groups))
-        return min(((self._cost_of(way), way) for way in ways), key=lambda of: of[0])
+        return min(((*self._cost_and_size(way), way) for way in ways), key=lambda of: of[0])
 
-    def _cost_of(self, made: Pieces) -> float:
+    def _cost_and_size(self, made: Pieces) -> tuple[float, int]:
         fetched = [self._home(piece).estimate(self._asked(piece)) for piece in made.pieces]
-        return costs.gathered(self.rates, fetched, self._measured(self._held).values())
+        held = self._measured(self._held).values()
+        size = sum(estimate.rows * estimate.width for estimate in fetched)
+        size += sum(one.size for one in held)
+        return costs.gathered(self.rates, fetched, held), round(size)
 
     def _part(self, source: Source) -> Part:
         return self._parts[source.shown.outlet]
@@ -384,7 +402,7 @@ class Question:
 
     def _gathered(self, finisher: Finisher) -> Iterator[pa.RecordBatch]:
         assert isinstance(self.split, Split)
-        _, made = self._cheapest
+        *_, made = self._cheapest
         given: dict[str, pa.Table] = {}
         for number, piece in enumerate(made.pieces):
             there, here = gathered(number)

@@ -182,7 +182,8 @@ class Reader:
         address = f"{self.path.absolute().as_uri()}?mode=rw"
         with ExitStack() as opened:
             try:
-                connection = sqlite3.connect(address, uri=True)
+                # Read by one thread at a time: some that the island's DuckDB starts are others.
+                connection = sqlite3.connect(address, uri=True, check_same_thread=False)
                 opened.callback(connection.close)
                 connection.execute("PRAGMA query_only = ON")
                 connection.execute("BEGIN")

@@ -29,7 +29,7 @@ VALUES (:dataflow, :outlet, :first_batch, :last_batch, :row_count, :data)"""
 RANGE = """\
 SELECT first_batch, last_batch, data FROM headrace_staged
 WHERE dataflow = :dataflow AND outlet = :outlet AND last_batch > :after AND first_batch <= :through
-ORDER BY number"""
+ORDER BY last_batch, number"""
 
 LAST = """\
 SELECT outlet, data FROM headrace_staged

@@ -8,6 +8,7 @@ is carried.
 from collections.abc import Iterable, Iterator
 from typing import LiteralString, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
@@ -23,6 +24,9 @@ CREATE: LiteralString = "CREATE TEMPORARY TABLE {staged} AS SELECT * FROM {delta
 COPY: LiteralString = "COPY {table} ({columns}) FROM STDIN (FORMAT BINARY)"
 
 NUMBER = "_number"  # no column of a user's is called so
+
+HELD_BYTES = 64 * 2**20
+"""So much of what is staged is held as a whole, where the last of each key is looked for."""
 
 
 class Range(NamedTuple):
@@ -61,16 +65,20 @@ def last_of_each_key(outlet: Outlet, operations: pa.Table) -> pa.Table:
     """Keep the last of the operations of each key, in their order."""
     if len(operations) <= 1:
         return operations
+    numbers = pa.arange(0, operations.num_rows)
+    # A filter, not a take, which would join all of a column's text into one array.
+    return operations.filter(pc.is_in(numbers, value_set=_last(outlet, operations)))
+
+
+def _last(outlet: Outlet, operations: pa.Table) -> pa.ChunkedArray:
+    """Number the operations that are the last of their keys."""
     keys = operations.select(list(outlet.key))
     for number, column in enumerate(keys.schema):
         if column.type == pa.float64():  # -0.0 is 0.0 to PostgreSQL, and two keys to Arrow
             keys = keys.set_column(number, column.name, pc.add(keys[number], 0.0))
     numbers = pa.arange(0, operations.num_rows)
-    last = (
-        keys.append_column(NUMBER, numbers).group_by(list(outlet.key)).aggregate([(NUMBER, "max")])
-    )
-    # A filter, not a take, which would join all of a column's text into one array.
-    return operations.filter(pc.is_in(numbers, value_set=last[f"{NUMBER}_max"]))
+    found = keys.append_column(NUMBER, numbers).group_by(list(outlet.key))
+    return found.aggregate([(NUMBER, "max")])[f"{NUMBER}_max"]
 
 
 def carried(outlet: Outlet, staged: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -79,6 +87,26 @@ def carried(outlet: Outlet, staged: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield from staged
     elif operations := list(staged):
         yield last_of_each_key(outlet, pa.concat_tables(operations))
+
+
+def carried_of(outlet: Outlet, size: int, *ranges: Range) -> Iterator[pa.Table]:
+    """Give the same of ranges of about so many bytes. Of many, only the keys are held: they are
+    read twice.
+    """
+    if not outlet.key or size <= HELD_BYTES:
+        yield from carried(outlet, read(outlet, *ranges))
+        return
+    # Taken, and so copied: with a column of a table, all that was read with it stays.
+    keys = pa.concat_tables(
+        table.select(list(outlet.key)).take(pa.arange(0, table.num_rows))
+        for table in read(outlet, *ranges)
+    )
+    is_last = np.zeros(keys.num_rows, dtype=np.bool_)
+    is_last[_last(outlet, keys).to_numpy()] = True
+    first = 0
+    for table in read(outlet, *ranges):
+        yield table.filter(pa.array(is_last[first : first + table.num_rows]))
+        first += table.num_rows
 
 
 def copy(

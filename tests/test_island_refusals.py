@@ -133,6 +133,12 @@ def test_a_refusal_tells_the_place(island: Answering) -> None:
     assert (caught.value.line, caught.value.column) == (2, 3)
     with pytest.raises(QueryRefused, match=r"line 1, column 15"):
         island.query("SELECT * FROM nowhere", MAIN)
+    for query in ("SELECT $1, pg_sleep(1)", "SELECT\n$1, 'a\nb',\n  pg_sleep(1), ''"):
+        with pytest.raises(QueryRefused) as caught:
+            island.query(query, MAIN, parameters=(1,))
+        at = query.index("pg_sleep")
+        line, at = query.count("\n", 0, at) + 1, at - query.rfind("\n", 0, at)
+        assert (caught.value.line, caught.value.column) == (line, at)
     with pytest.raises(QueryRefused, match=r"neither ON nor USING \(line 2, column 6\)"):
         island.query("SELECT * FROM sales a\nJOIN sales b", MAIN)
 

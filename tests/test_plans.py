@@ -91,6 +91,7 @@ def test_where_nothing_is_staged_the_warehouse_answers_alone(client: Client) -> 
         assert told["because"] == NOTHING
     told = explained(client, "SELECT count(*) FROM sales WHERE id = 1")
     assert (told["plan"], told["because"]) == ("warehouse", NOTHING)
+    assert told["candidates"][0]["cost_ms"] > 0
     assert told["tables"][0]["staged_rows"] == 1, "none of which can count"
 
 
