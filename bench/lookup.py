@@ -183,8 +183,8 @@ def run(setup: Setup) -> Result:
             "versions_of_a_key": VERSIONS,
             "seed": SEED,
             "auto_chose": chosen,
-            "cost_10m_to_1k": "of processor time: it does not count what else the machine runs; and "
-            "with the index: until keys for a quarter of the rows were asked for, it is sql_each",
+            "cost_10m_to_1k": "of processor time: it does not count what else the machine runs; "
+            "and with the index: until a quarter as many keys as rows were asked, it is sql_each",
             "duckdb": "no package of this project's: Arrow's join_asof is the join instead",
         },
     )
