@@ -14,11 +14,12 @@ import audited
 import pytest
 
 from headrace import cli, config
-from headrace.cli import lags, tpcdi_stream
+from headrace.cli import lags, progress, tpcdi_stream
 from headrace.cli import tpcdi as cli_tpcdi
 from headrace.cli.tpcdi_origin import KEPT, Origin, alone, chosen
 from headrace.cli.tpcdi_parts import Stack as RealStack
 from headrace.errors import Exit, NotRunning
+from ingest import collector
 from tpcdi import DERIVED, audit, load
 from tpcdi.dataflow.sources import marks
 from tpcdi.flow import flow
@@ -137,6 +138,26 @@ def test_who_loads_into_a_stack_that_stands_still_is_told_how_it_goes_on(
         with pytest.raises(NotRunning, match="nothing more") as caught:
             wait()
         assert "say the same command again" in caught.value.hint
+
+
+def test_how_far_a_source_is_is_told_while_it_is_sent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def collect(*_: object, progress: collector.Progress) -> collector.Status:
+        for tuples in (5, 7):
+            progress(collector.Status(tuples=tuples, sources=2))
+        return collector.Status(tuples=9)
+
+    monkeypatch.setattr(collector, "collect", collect)
+    parts = object.__new__(RealStack)
+    parts._config = config.load({}).config
+    assert parts.send(marks, []) == 9
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "LOG_EVERY_S", 0.0)
+    assert parts.send(marks, []) == 9
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("marks: 0 of 2 files, 5 tuples")
+    assert second.startswith("marks: 0 of 2 files, 7 tuples")
 
 
 def test_another_directory_is_not_loaded_amid_a_phase_nor_said_to_be_loaded(

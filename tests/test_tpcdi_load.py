@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from loading import REFERS, Reader, files_of, load_and_kill, undisturbed
 
-from headrace.cli import tpcdi as cli_tpcdi
+from headrace.cli.tpcdi_parts import tell
 from tpcdi.snapshot import Connection
 
 SEED = 31
@@ -30,7 +30,7 @@ def test_what_the_load_tells_is_written_in_one_piece(monkeypatch: pytest.MonkeyP
             return len(text)
 
     monkeypatch.setattr(sys, "stderr", Pipe())
-    cli_tpcdi.tell("phase 1: HR.csv, 50 rows in 0.1 s")
+    tell("phase 1: HR.csv, 50 rows in 0.1 s")
     assert [text for text in written if text] == ["phase 1: HR.csv, 50 rows in 0.1 s\n"]
 
 

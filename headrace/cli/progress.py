@@ -1,5 +1,6 @@
 """Progress of the collector: one line that is rewritten on a terminal, lines in a log elsewhere."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from headrace.clock import Clock
@@ -11,23 +12,38 @@ LOG_EVERY_S = 5.0
 MB = 1e6
 
 
+class Lines:
+    """Tells how far the collector is, in lines."""
+
+    def __init__(self, tell: Callable[[str], None], clock: Clock) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._began = self._told = clock.monotonic()
+
+    def show(self, status: "Status") -> None:
+        """Tell it, if it is time."""
+        now = self._clock.monotonic()
+        if now - self._told >= LOG_EVERY_S:
+            self._told = now
+            self._tell(line(status, now - self._began))
+
+
 class Progress:
     """Shows how far the collector is."""
 
     def __init__(self, out: TextIO, clock: Clock) -> None:
         self._out = out
         self._clock = clock
-        self._began = self._told = clock.monotonic()
+        self._began = clock.monotonic()
+        self._lines = Lines(self.say, clock)
         self._width = 0
 
     def show(self, status: "Status") -> None:
         """Show it, if it is time."""
-        now = self._clock.monotonic()
         if self._out.isatty():
-            self._rewrite(line(status, now - self._began))
-        elif now - self._told >= LOG_EVERY_S:
-            self._told = now
-            print(line(status, now - self._began), file=self._out, flush=True)
+            self._rewrite(line(status, self._clock.monotonic() - self._began))
+        else:
+            self._lines.show(status)
 
     def say(self, text: str) -> None:
         """Print a line of its own."""

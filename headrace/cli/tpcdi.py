@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import tpcdi
 from headrace.cli.command import JSON, Action, Command, Context, argument, count
 from headrace.cli.tpcdi_origin import Origin, alone, chosen
-from headrace.cli.tpcdi_parts import Stack
+from headrace.cli.tpcdi_parts import Stack, tell
 from headrace.cli.tpcdi_stream import run_stream
 from headrace.clock import SystemClock
 from headrace.errors import Exit, Interrupted, Refused
@@ -135,12 +135,6 @@ def _warn_of(last: int | None) -> None:
             f"warning: only {last} of {LAST_BATCH_OF_FILES} batches were begun; "
             "`headrace tpcdi load DIR` goes on with the others"
         )
-
-
-def tell(text: str) -> None:
-    """Say how far a load is, on stderr."""
-    # In one piece: several sources are told of at once.
-    print(f"{text}\n", end="", file=sys.stderr, flush=True)
 
 
 class _Shown:

@@ -1,6 +1,7 @@
 """The parts of a running stack, as `headrace tpcdi` works on them."""
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString
 
 from headrace.cli import addresses
+from headrace.cli.progress import Lines
+from headrace.clock import SystemClock
 from headrace.config import Config
 from headrace.errors import DefinitionError, NotRunning
 from headrace.local.home import Home
@@ -49,7 +52,9 @@ class Stack:
         """Send the tuples of files; tell how many, when the broker has them."""
         from ingest.collector import collect
 
-        return collect(self._config, stream, [str(file) for file in files]).tuples
+        lines = Lines(lambda text: tell(f"{stream.name}: {text}"), SystemClock())
+        names = [str(file) for file in files]
+        return collect(self._config, stream, names, progress=lines.show).tuples
 
     def post(self, stream: "Stream", source: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Post rows, which are known again by the name of their source."""
@@ -105,6 +110,12 @@ class Stack:
         with Reader(core_path(self._config.home, 0)).snapshot() as core:
             _, rows = core.query("SELECT batch FROM phases WHERE NOT is_open", [])
             return frozenset(int(batch or 0) for (batch,) in rows)
+
+
+def tell(text: str) -> None:
+    """Say how far a load is, on stderr."""
+    # In one piece: several sources are told of at once.
+    print(f"{text}\n", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
