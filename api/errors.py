@@ -67,6 +67,8 @@ class QueryRefused(Refused):
         super().__init__(what + place, hint=hint)
         self.line = line
         self.column = column
+        self.named = ""
+        """The column, as it is written for PostgreSQL, that PostgreSQL refuses."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _refused_again, (self.what, self.hint, self.line, self.column)

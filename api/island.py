@@ -25,9 +25,9 @@ from api.errors import QueryRefused, Unfinished
 from api.finish import Finisher
 from api.grant import Restriction
 from api.joined import NotAlike
-from api.parse import Parameter, compared, is_any, put, values
-from api.plans import Plan
-from api.question import ELSEWHERE, Question, Weighed
+from api.parse import Parameter, compared, is_any, placed, put, values
+from api.plans import Plan, Weighed
+from api.question import ELSEWHERE, Question
 from api.resolve import Resolved, Template, resolve
 from api.shims import Shim, Whole
 from api.shims.files import Folder
@@ -175,7 +175,10 @@ class Island:
                 session.limit(asked.timeout_ms)
         with self._cut(asked.moment, homes, place, sessions) as at:
             if kept.columns is None:
-                kept.columns = _columns(prepared, place, at, is_alone=len(sessions) == 1)
+                try:
+                    kept.columns = _columns(prepared, place, at, is_alone=len(sessions) == 1)
+                except QueryRefused as error:
+                    raise placed(error, asked.sql, asked.parameters) from error
             yield Question(
                 prepared.template,
                 prepared.tables,

@@ -136,6 +136,14 @@ def refuse(node: exp.Expr, what: str, hint: str) -> QueryRefused:
     return QueryRefused(what, hint=hint, line=line, column=column)
 
 
+def placed(error: QueryRefused, sql: str, parameters: Sequence[Parameter]) -> QueryRefused:
+    """Tell where in the caller's text the column is that PostgreSQL refuses in ours."""
+    for column in parse(sql, parameters).find_all(exp.Column):
+        if column.sql(DIALECT, identify=True) == error.named:
+            return refuse(column.parts[0], error.what, error.hint)
+    return error
+
+
 def _one_statement(sql: str) -> exp.Query:
     if len(sql) > SQL_CHARS_MAX:
         raise QueryRefused(

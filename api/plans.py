@@ -1,5 +1,6 @@
 """Plans: the ways to answer a query at a cut, what each would cost, and which one is taken."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -45,6 +46,15 @@ class Decision:
     because: str
     moving: Moving | None = None
     """None: nothing is staged that could be moved."""
+
+
+@dataclass(slots=True)
+class Weighed:
+    """What was last decided of a query, of what, and until when that stands."""
+
+    of: Hashable = None
+    until: float = 0.0
+    decision: Decision | None = None
 
 
 def decide(candidates: tuple[Candidate, ...], wanted: Plan | None) -> Decision:

@@ -1,14 +1,13 @@
 """A question: a query at an open cut, with what each plan for it would cost, and how it is run."""
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from api import costs, pieces, plans
+from api import costs, pieces, plans, wanted
 from api.answer import Column, Head
 from api.catalogue import Shown
 from api.costs import Rates, Staged
@@ -27,12 +26,11 @@ from api.finish import (
 )
 from api.joined import Source
 from api.pieces import Piece, Pieces
-from api.plans import Candidate, Decision, Moving, Plan
+from api.plans import Candidate, Decision, Moving, Plan, Weighed
 from api.resolve import Template
 from api.shims import Shim, Whole
 from api.sources import are_few
 from api.split import Split
-from api.wanted import wanted
 from etl_procs.model import Kept, Outlet
 from migrations import staged, tables
 
@@ -47,17 +45,6 @@ LITTLE_ROWS, LITTLE_BYTES = 100, 64 * 2**10
 """With so little staged to add, a query is asked as a whole without a look at other plans."""
 WEIGHED_S = 60.0
 """So long a query that is asked again, of about as much that is staged, is not weighed again."""
-READ_ROWS, READ_BYTES = 100_000, 16 * 2**20
-"""So much at most is read of what is staged before a plan is chosen."""
-
-
-@dataclass(slots=True)
-class Weighed:
-    """What was last decided of a query, of what, and until when that stands."""
-
-    of: Hashable = None
-    until: float = 0.0
-    decision: Decision | None = None
 
 
 @dataclass(frozen=True)
@@ -146,22 +133,8 @@ class Question:
 
     @cached_property
     def _wanted(self) -> dict[Outlet, pa.Table]:
-        """Read what is staged and can count, where a query has a condition on it. Of rows that are
-        hidden from the caller, how many meet it must not be told by the plan.
-        """
-        if isinstance(self.split, str):
-            return {}
-        named = Counter(source.shown.outlet for source in self.split.sources)
-        found = {}
-        for source in self.split.sources:
-            outlet, part = source.shown.outlet, self.at.parts[source.shown.outlet]
-            is_small = part.rows <= READ_ROWS and part.size <= READ_BYTES
-            is_asked_for = source.filter and named[outlet] == 1 and not source.shown.where
-            if part.staged and is_small and is_asked_for:
-                read = staged.read(outlet, *part.staged)
-                rows = (wanted(source, self.split.values, some) for some in read)
-                found[outlet] = _table(outlet, staged.carried(outlet, rows))
-        return found
+        """Read what is staged and can count, where a query has a condition on it."""
+        return {} if isinstance(self.split, str) else wanted.read(self.split, self.at.parts)
 
     def _moving(self, chosen: Candidate, ship: Candidate) -> Moving | None:
         """Compare with what it would take if what is shipped were there already."""
@@ -332,7 +305,7 @@ class Question:
         outlet = self.split.sources[0].shown.outlet
         home, part, rows = self.homes[outlet], self._parts[outlet], self._rows(outlet)
         if part.size <= staged.HELD_BYTES:
-            rows = [_table(outlet, rows)]
+            rows = [staged.table(outlet, rows)]
         if part.staged and outlet.key:
             keys = rows if isinstance(rows, list) else self._rows(outlet)
             self.place.ship(outlet, part, (some.select(list(outlet.key)) for some in keys))
@@ -344,7 +317,7 @@ class Question:
 
     def _here(self, outlet: Outlet) -> pa.Table | None:
         """Give what is staged of a table to the island, if anything is."""
-        return _table(outlet, self._rows(outlet)) if self._parts[outlet].staged else None
+        return staged.table(outlet, self._rows(outlet)) if self._parts[outlet].staged else None
 
     def _rows(self, outlet: Outlet) -> Iterable[pa.Table]:
         """Read what is staged of a table, but for what was read already."""
@@ -418,7 +391,3 @@ class Question:
 
 def _staged(parts: Mapping[Outlet, Part]) -> Mapping[Outlet, Part]:
     return {outlet: part for outlet, part in parts.items() if part.staged}
-
-
-def _table(outlet: Outlet, rows: Iterable[pa.Table]) -> pa.Table:
-    return pa.concat_tables([tables.arrow(outlet).empty_table(), *rows])

@@ -61,6 +61,11 @@ def read(outlet: Outlet, *ranges: Range) -> Iterator[pa.Table]:
             yield wide
 
 
+def table(outlet: Outlet, rows: Iterable[pa.Table]) -> pa.Table:
+    """Make one table of what was read, or of nothing."""
+    return pa.concat_tables([tables.arrow(outlet).empty_table(), *rows])
+
+
 def last_of_each_key(outlet: Outlet, operations: pa.Table) -> pa.Table:
     """Keep the last of the operations of each key, in their order."""
     if len(operations) <= 1:

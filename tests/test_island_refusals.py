@@ -139,6 +139,15 @@ def test_a_refusal_tells_the_place(island: Answering) -> None:
         at = query.index("pg_sleep")
         line, at = query.count("\n", 0, at) + 1, at - query.rfind("\n", 0, at)
         assert (caught.value.line, caught.value.column) == (line, at)
+    for query, line, column in (
+        ("SELECT id,\n  Nothing FROM sales", 2, 3),
+        ("SELECT id, $1 FROM sales\nWHERE x.id = 1", 2, 7),
+        ("SELECT id + count(*) FROM sales", 1, 8),
+        ("SELECT DISTINCT id FROM sales ORDER BY id\n, note", 2, 3),
+    ):
+        with pytest.raises(QueryRefused, match="PostgreSQL refuses the query") as caught:
+            island.query(query, MAIN, parameters=(1,) * query.count("$"))
+        assert (caught.value.line, caught.value.column) == (line, column), query
     with pytest.raises(QueryRefused, match=r"neither ON nor USING \(line 2, column 6\)"):
         island.query("SELECT * FROM sales a\nJOIN sales b", MAIN)
 

@@ -69,6 +69,8 @@ log = logging.getLogger(__name__)
 BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 BY_COPY = "adbc.postgresql.use_copy"
 
+NAME = re.compile(r'"(?:[^"]|"")+"(?:\."(?:[^"]|"")+")?')
+"""A column, as it is written for PostgreSQL."""
 RELATION = re.compile(r'"[^"]+\.[^"]+"')
 """One that PostgreSQL has not found, as it writes those of ours: with its schema."""
 SAID = re.compile(r"(?:ERROR|FATAL): *(.*?) *(?:Query was: .*|\. SQLSTATE: \w+|$)")
@@ -200,7 +202,7 @@ class Postgres:
 
     def columns(self, query: str) -> tuple[Column, ...]:
         """Have PostgreSQL say what it would give."""
-        with translated("asking for types"), _told(self._timeout_ms):
+        with translated("asking for types"), _told(self._timeout_ms, query):
             pgconn = self._looking.pgconn
             _checked(pgconn.prepare(b"", query.encode()))
             said = _checked(pgconn.describe_prepared(b""))
@@ -359,7 +361,7 @@ def _unprepared(dataflow: str) -> NotReady:
 
 
 @contextmanager
-def _told(timeout_ms: int) -> Iterator[None]:
+def _told(timeout_ms: int, query: str = "") -> Iterator[None]:
     """Tell what is wrong with the query from what is wrong with the warehouse."""
     try:
         yield
@@ -372,7 +374,11 @@ def _told(timeout_ms: int) -> Iterator[None]:
     except psycopg.Error as error:
         primary = error.diag.message_primary or " ".join(str(error).split())
         hint = error.diag.message_hint or ""
-        raise _error(error.sqlstate or "", primary, hint, timeout_ms) from error
+        told = _error(error.sqlstate or "", primary, hint, timeout_ms)
+        if isinstance(told, QueryRefused) and error.diag.statement_position is not None:
+            found = NAME.match(query, int(error.diag.statement_position) - 1)
+            told.named = found[0] if found else ""
+        raise told from error
 
 
 def _error(state: str, primary: str, hint: str, timeout_ms: int) -> HeadraceError:
