@@ -14,17 +14,17 @@ from typing import Any, LiteralString, cast
 import adbc_driver_manager as adbc
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 from adbc_driver_manager._reader import AdbcRecordBatchReader
 from adbc_driver_postgresql import dbapi
 from psycopg import sql
 
 from api import sources
-from api.answer import ARROW, NUMERIC, Column, named
+from api.answer import Column
 from api.catalogue import Flow, Shown
 from api.costs import Estimate
 from api.cut import Part, Seen
 from api.errors import SLOW, LimitExceeded, NotReady, QueryRefused
+from api.shims.exact import exact
 from etl_procs.model import Outlet
 from headrace.errors import HeadraceError
 from migrations import ledger, roles, warehouse
@@ -61,18 +61,15 @@ FROM pg_database WHERE datname = current_database()"""
 ANALYZED_ROWS_MIN = 1_000
 """With fewer, what PostgreSQL supposes of a table that it does not know does no harm."""
 
-FIRST, END = (pa.scalar(day, pa.int32()).cast(pa.date32()) for day in (-719_162, 2_932_897))
-"""The first day of the year 1, and that of the year 10000."""
 
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 BY_COPY = "adbc.postgresql.use_copy"
 
-NAME = re.compile(r'"(?:[^"]|"")+"(?:\."(?:[^"]|"")+")?')
-"""A column, as it is written for PostgreSQL."""
-RELATION = re.compile(r'"[^"]+\.[^"]+"')
-"""One that PostgreSQL has not found, as it writes those of ours: with its schema."""
+COLUMN = re.compile(r'"(?:[^"]|"")+"(?:\."(?:[^"]|"")+")?')
+"""As it is written for PostgreSQL; and how it writes those tables of ours that it does not find."""
+TABLE = re.compile(r'"[^"]+\.[^"]+"')
 SAID = re.compile(r"(?:ERROR|FATAL): *(.*?) *(?:Query was: .*|\. SQLSTATE: \w+|$)")
 
 CANCELED, NO_TABLE, NO_SCHEMA, NOT_ALLOWED = "57014", "42P01", "3F000", "42501"
@@ -229,7 +226,7 @@ class Postgres:
                 yield from _without_columns(cursor.fetchall())
             else:
                 for batch in _batches(cursor):
-                    yield _exact(batch, columns, schema)
+                    yield exact(batch, columns, schema)
             self._coming = None
 
     def end(self) -> None:
@@ -289,42 +286,6 @@ def _as_text(query: str, columns: Sequence[Column]) -> str:
     return outer + query + sql.SQL(") AS a ({})").format(sql.SQL(", ").join(names)).as_string(None)
 
 
-def _exact(batch: pa.RecordBatch, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
-    """Give rows as PostgreSQL means them; refuse what the driver has no values for."""
-    given = []
-    for values, column in zip(batch.columns, columns, strict=True):
-        found = values.storage if isinstance(values, pa.ExtensionArray) else values
-        if column.arrow != found.type:
-            found = pc.cast(found, column.arrow)
-        type_ = column.type.removesuffix("[]")
-        if type_ == NUMERIC:
-            found = _named(found)
-        elif pa.types.is_temporal(ARROW.get(type_, pa.string())):
-            _check_years(column, pc.list_flatten(found) if column.type != type_ else found)
-        given.append(found)
-    return pa.RecordBatch.from_arrays(given, schema=schema)
-
-
-def _named(numbers: pa.Array) -> pa.Array:
-    if not pa.types.is_list(numbers.type):
-        return named(numbers)
-    nothing = numbers.is_null() if numbers.null_count else None
-    return pa.ListArray.from_arrays(numbers.offsets, named(numbers.values), mask=nothing)
-
-
-def _check_years(column: Column, moments: pa.Array) -> None:
-    """Refuse what is no date of the years 1 to 9999: what is infinite, the driver gives as some
-    date long before them.
-    """
-    first, end = (day.cast(moments.type) for day in (FIRST, END))
-    if pc.any(pc.or_(pc.less(moments, first), pc.greater_equal(moments, end))).as_py():
-        raise QueryRefused(
-            f"the column {column.name} has a {column.type} that is infinite, or not of the years 1 "
-            "to 9999",
-            hint="Have it told as text: cast it ::text.",
-        )
-
-
 def _batches(cursor: dbapi.Cursor) -> Iterator[pa.RecordBatch]:
     # What DB-API gives, and iterating, would tell errors as Arrow's own and not as the server's.
     handle = cursor.fetch_arrow()
@@ -375,9 +336,9 @@ def _told(timeout_ms: int, query: str = "") -> Iterator[None]:
         primary = error.diag.message_primary or " ".join(str(error).split())
         hint = error.diag.message_hint or ""
         told = _error(error.sqlstate or "", primary, hint, timeout_ms)
-        if isinstance(told, QueryRefused) and error.diag.statement_position is not None:
-            found = NAME.match(query, int(error.diag.statement_position) - 1)
-            told.named = found[0] if found else ""
+        found = COLUMN.match(query, int(error.diag.statement_position or 1) - 1)
+        if found and isinstance(told, QueryRefused):
+            told.named = found[0]
         raise told from error
 
 
@@ -389,7 +350,7 @@ def _error(state: str, primary: str, hint: str, timeout_ms: int) -> HeadraceErro
             f"the role {roles.ISLAND}, as which queries are asked, may not: {primary}",
             hint="The engine lets it read its dataflows' tables when it starts.",
         )
-    if state == NO_SCHEMA or (state == NO_TABLE and RELATION.search(primary)):
+    if state == NO_SCHEMA or (state == NO_TABLE and TABLE.search(primary)):
         return NotReady(
             f"the warehouse lacks a table of the query: {primary}",
             hint="The engine makes it when it is started with the dataflow that defines it.",
