@@ -30,6 +30,8 @@ class Ask(NamedTuple):
     """More rows are refused; 0: any number."""
     keep: Keep | None = None
     """How what comes after the first page is kept; None: there are no pages."""
+    request: str = ""
+    """The id of the request that has caused it."""
 
 
 class Explain(NamedTuple):
@@ -37,6 +39,7 @@ class Explain(NamedTuple):
 
     asked: Asked
     id: str = ""
+    request: str = ""
 
 
 class Explained(NamedTuple):

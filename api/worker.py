@@ -72,6 +72,7 @@ class _Worker:
         """Answer one query after another."""
         while True:
             ask = self._asked.get()
+            telemetry.REQUEST.set(ask.request)
             with self._lock:
                 self._at_hand, self._cancelled = ask.id, ""
             try:

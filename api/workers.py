@@ -19,6 +19,7 @@ from api import fork, worker
 from api.errors import CANCELLED, SLOW, Busy, LimitExceeded, QueryCancelled, WorkerEnded
 from api.island import Setting
 from api.messages import TOO_LARGE, Ask, Begun, Cancel, Done, Explain, Explained, Start
+from headrace import telemetry
 from headrace.clock import SystemClock
 
 CANCEL_S = 2.0
@@ -105,7 +106,7 @@ class Worker:
         # PostgreSQL ends what takes too long there; this is for what takes long elsewhere.
         self._deadline = CLOCK.monotonic() + self._timeout_ms / 1000 + CANCEL_S
         with suppress(OSError):  # that it has gone is heard
-            self._connection.send(ask)
+            self._connection.send(ask._replace(request=telemetry.REQUEST.get()))
         said = await self.hear()
         assert isinstance(said, Begun | Explained), said
         return said

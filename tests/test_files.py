@@ -13,6 +13,7 @@ import pytest
 import till
 from api_process import ApiProcess
 from random_queries import Queries
+from serving import Client
 from shop import Answering
 from test_equivalence import Divided, divided, written
 
@@ -206,7 +207,9 @@ def test_duckdb_reaches_nothing_beside_the_folder(tmp_path: Path, sql: str) -> N
     connection.close()
 
 
-def test_the_api_answers_of_a_folder_that_is_configured(tmp_path: Path, warehouse_url: str) -> None:
+@pytest.fixture
+def of_prices(tmp_path: Path, warehouse_url: str) -> Iterator[Client]:
+    """An API that knows old.prices, a folder with one file."""
     schema = pa.schema([pa.field("item", pa.string()), pa.field("cents", pa.int64())])
     (tmp_path / "old" / "prices").mkdir(parents=True)
     told = [{"item": "tea", "cents": 250}, {"item": "bun", "cents": 100}]
@@ -217,10 +220,23 @@ def test_the_api_answers_of_a_folder_that_is_configured(tmp_path: Path, warehous
     settings.write_text(f'[files.old]\nfolder = "{tmp_path / "old"}"\n')
     till.Till(tmp_path).end_of_day()
     api = ApiProcess(tmp_path, till.FILE, warehouse_url, "--config", str(settings))
-    try:
-        answer = api.client.ask("SELECT sum(cents) AS cents FROM prices")
-        assert answer.document.get("rows") == [["350"]], answer.body
-        listed = api.client.send("GET", "/v1/tables").document["tables"]
-        assert "old.prices" in [one["name"] for one in listed]
-    finally:
-        api.end()
+    yield api.client
+    api.end()
+
+
+def test_the_api_answers_of_a_folder_that_is_configured(of_prices: Client) -> None:
+    answer = of_prices.ask("SELECT sum(cents) AS cents FROM prices")
+    assert answer.document.get("rows") == [["350"]], answer.body
+    listed = of_prices.send("GET", "/v1/tables").document["tables"]
+    assert "old.prices" in [one["name"] for one in listed]
+
+
+@pytest.mark.parametrize("path", ["/v1/query", "/v1/query/explain"])
+def test_what_a_worker_logs_tells_the_id_of_the_request(
+    of_prices: Client, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "old" / "prices" / "a.parquet").write_bytes(b"no longer what it was")
+    asked = '{"sql": "SELECT sum(cents) AS cents FROM prices"}'
+    assert of_prices.send("POST", path, asked, X_Request_Id="mine").status >= 400
+    (log,) = tmp_path.glob("api-of-test-*")
+    assert "Z WARNING query worker api.shims.files request=mine: " in log.read_text()
