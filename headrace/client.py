@@ -90,10 +90,12 @@ class Client:
         *parameters: Any,
         freshness: str | None = None,
         as_of: Mapping[str, int] | None = None,
+        max_lag_s: float | None = None,
         plan: str | None = None,
     ) -> "Answer":
         """Ask one SELECT; `parameters` are the values of $1, $2 and so on."""
-        asked = _asked(sql, parameters, freshness, as_of, plan)
+        moment = {"freshness": freshness, "as_of": as_of, "max_lag_s": max_lag_s}
+        asked = _asked(sql, parameters, plan=plan, **moment)
         return Answer(self._send("POST", "/v1/query", asked, accept=ARROW))
 
     def explain(
@@ -102,10 +104,12 @@ class Client:
         *parameters: Any,
         freshness: str | None = None,
         as_of: Mapping[str, int] | None = None,
+        max_lag_s: float | None = None,
         plan: str | None = None,
     ) -> dict[str, Any]:
         """Have it told how a query would be answered."""
-        asked = _asked(sql, parameters, freshness, as_of, plan)
+        moment = {"freshness": freshness, "as_of": as_of, "max_lag_s": max_lag_s}
+        asked = _asked(sql, parameters, plan=plan, **moment)
         return dict(self._send("POST", "/v1/query/explain", asked).document())
 
     def post(
@@ -213,14 +217,7 @@ class Client:
         return reply
 
 
-def _asked(
-    sql: str,
-    parameters: Sequence[Any],
-    freshness: str | None,
-    as_of: Mapping[str, int] | None,
-    plan: str | None,
-) -> dict[str, Any]:
-    asked = {"freshness": freshness, "as_of": as_of, "plan": plan}
+def _asked(sql: str, parameters: Sequence[Any], **asked: object) -> dict[str, Any]:
     given = {name: value for name, value in asked.items() if value is not None}
     return {"sql": sql, "parameters": [_json(value) for value in parameters], **given}
 

@@ -73,6 +73,17 @@ def test_a_query_is_answered_at_each_freshness(
     assert (delta["as_of"], delta["freshness"]) == ({"shop": 1}, "delta")
 
 
+@pytest.mark.parametrize(("max_lag_s", "freshness"), [(0, "staged"), (1e9, "main")])
+def test_an_answer_lags_no_more_than_it_may(
+    client: Client, store: shop.Shop, max_lag_s: float, freshness: str
+) -> None:
+    store.sell((1, 1.5, "a"))
+    asked = json.dumps({**json.loads(SALES), "max_lag_s": max_lag_s})
+    for path in ("/v1/query", "/v1/query/explain"):
+        answer = client.send("POST", path, asked)
+        assert (answer.status, answer.document["freshness"]) == (200, freshness)
+
+
 def test_values_travel_without_loss() -> None:
     assert to_json(2**63 - 1) == 2**63 - 1
     assert to_json(Decimal("0.10")) == "0.10"

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numbering
+import pytest
 import shop
 import till
 from api_process import ApiProcess
@@ -74,6 +75,14 @@ def test_the_commands_ask_and_answer(
             "plan": "warehouse",
             "end": {"rows": 0},
         }
+        for moment, told_of in (
+            (("--max-lag", "0"), "as of shop batch 1 (staged,"),
+            (("--max-lag", "1e9"), "as of shop batch 0 (main,"),
+            (("--as-of", "shop=1"), "as of shop batch 1 (staged,"),
+            (("--as-of", "shop=0"), "as of shop batch 0 (staged,"),
+        ):
+            asked = ("query", "SELECT id FROM sales", *moment)
+            assert told_of in headrace(*asked, home=store.home, **where).stdout
         told = headrace("query", "SELECT id FROM sales", "--explain", home=store.home, **where)
         assert ", because " in told.stdout.splitlines()[0]
         assert "\nsplit: " in told.stdout
@@ -138,6 +147,24 @@ def test_calls_of_two_processes_and_an_engine_take_turns_on_one_core(tmp_path: P
         assert made.cents() == 250 + 3 * (1 + 10 + 100)
     finally:
         made.end_of_day()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["shop"], "'shop' is not NAME=BATCH, such as shop=12"),
+        (["shop=-1"], "'shop=-1' is not NAME=BATCH"),
+        (["=1"], "'=1' is not NAME=BATCH"),
+        (["shop=1", "shop=2"], "--as-of names two batches of one dataflow"),
+    ],
+)
+def test_a_batch_that_a_query_is_to_be_as_of_has_a_name_and_a_number(
+    tmp_path: Path, given: list[str], why: str
+) -> None:
+    words = [word for one in given for word in ("--as-of", one)]
+    refused = headrace("query", "SELECT 1", *words, home=tmp_path)
+    assert refused.returncode == Exit.CONFIG
+    assert why in refused.stderr
 
 
 def test_a_query_without_an_api_says_how_to_start_one(tmp_path: Path) -> None:

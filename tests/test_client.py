@@ -73,6 +73,16 @@ def test_an_answer_says_what_it_is_as_of(client: module.Client, store: shop.Shop
     assert client.explain("SELECT id FROM sales", plan="split")["plan"] == "split"
 
 
+def test_an_answer_lags_no_more_than_it_may(client: module.Client, store: shop.Shop) -> None:
+    store.sell((1, 1.0, "a"))
+    for max_lag_s, freshness in ((0, "staged"), (1e9, "main")):
+        assert client.query("SELECT id FROM sales", max_lag_s=max_lag_s).freshness == freshness
+        told = client.explain("SELECT id FROM sales", max_lag_s=max_lag_s)
+        assert told["freshness"] == freshness
+    with pytest.raises(BadRequest, match="give one of as_of, max_lag_s"):
+        client.query("SELECT id FROM sales", as_of={"shop": 1}, max_lag_s=0)
+
+
 def test_parameters_are_exact_and_of_the_type_that_their_place_wants(
     client: module.Client,
 ) -> None:

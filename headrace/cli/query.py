@@ -1,5 +1,6 @@
 """`headrace query`: one SELECT, asked of the API, printed as a table."""
 
+import argparse
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from headrace import client
 from headrace.cli.command import JSON, Command, Context, argument
 from headrace.cli.table import laid_out
-from headrace.errors import Exit
+from headrace.errors import ConfigError, Exit
 
 NUMBERS = frozenset({"smallint", "integer", "bigint", "numeric", "real", "double precision"})
 
@@ -20,6 +21,7 @@ def run_query(context: Context) -> int:
         "parameters": [_value(text) for text in arguments.value],
         "plan": arguments.plan,
         "max_lag_s": arguments.max_lag,
+        "as_of": _batches(arguments.as_of),
     }
     if arguments.freshness is not None:
         asked["freshness"] = arguments.freshness
@@ -30,6 +32,23 @@ def run_query(context: Context) -> int:
     else:
         print("\n".join(_explained(told) if arguments.explain else _lines(told)))
     return Exit.OK
+
+
+def _batch(text: str) -> tuple[str, int]:
+    name, _, batch = text.rpartition("=")
+    if not (name and batch.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=BATCH, such as shop=12")
+    return name, int(batch)
+
+
+def _batches(given: list[tuple[str, int]]) -> dict[str, int] | None:
+    batches = dict(given)
+    if len(batches) < len(given):
+        raise ConfigError(
+            "--as-of names two batches of one dataflow",
+            hint="Name one batch of each dataflow, or of each of its partitions.",
+        )
+    return batches or None
 
 
 def _value(text: str) -> Any:
@@ -86,6 +105,15 @@ ARGUMENTS = (
         "that was committed longer ago",
     ),
     argument(
+        "--as-of",
+        action="append",
+        default=[],
+        type=_batch,
+        metavar="NAME=BATCH",
+        help="in place of a freshness: the batch of a dataflow, or of a partition of it, as an "
+        "earlier answer told it; one for each that the query reads",
+    ),
+    argument(
         "--value",
         action="append",
         default=[],
@@ -113,6 +141,7 @@ COMMANDS = [
         examples=(
             'headrace query "SELECT contestant, count(*) FROM votes GROUP BY contestant"',
             'headrace query "SELECT count(*) FROM leaderboard.votes" --freshness main --json',
+            'headrace query "SELECT count(*) FROM leaderboard.votes" --as-of leaderboard=12',
             "headrace query 'SELECT * FROM votes WHERE phone = $1' --value 555-0100 --explain",
         ),
         run=run_query,
