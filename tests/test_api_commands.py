@@ -18,8 +18,9 @@ import till
 from api_process import ApiProcess
 from serving import KEY, Client
 
+from api import costs
 from headrace.errors import Exit
-from headrace.local.home import MARKER
+from headrace.local.home import MARKER, Home
 from migrations import warehouse
 
 HERE = Path(__file__).parent  # the commands run here: the flow imports its neighbours
@@ -122,6 +123,27 @@ def test_a_key_opens_the_running_api_as_soon_as_it_is_made_and_until_it_is_revok
         assert revoked.returncode == Exit.OK
         assert client.send("GET", "/v1/calls", key=f"Bearer {shown}").status == 401
         assert client.send("GET", "/v1/calls").status == 200
+
+
+def test_what_calibrate_measures_is_what_the_api_weighs_plans_by(
+    store: shop.Shop, connection: warehouse.Connection, warehouse_url: str
+) -> None:
+    store.sell((1, 1.5, "a"))
+    home = Home(store.home)
+    (store.home / MARKER).touch()
+    done = headrace("calibrate", home=store.home, HEADRACE_WAREHOUSE_URL=warehouse_url)
+    assert done.returncode == Exit.OK, done.stderr
+    *told, where = done.stdout.splitlines()
+    measured = json.loads(home.rates.read_text())
+    assert told == [f"{name}  {rate:.4f}" for name, rate in measured.items()]
+    assert str(home.rates) in where
+    assert costs.load(home.rates) == costs.Rates(**measured) != costs.Rates()
+    home.rates.write_text(json.dumps(measured | {"island_ms": 1e6}))
+    with api_process(store.home, warehouse_url) as port:
+        asked = json.dumps({"sql": "SELECT count(*) FROM sales"})
+        told = Client(port).send("POST", "/v1/query/explain", asked).document["candidates"]
+    cost_ms = {one["plan"]: one["cost_ms"] for one in told}
+    assert cost_ms["ship"] < 1e6 <= cost_ms["split"]
 
 
 def test_calls_of_two_processes_and_an_engine_take_turns_on_one_core(tmp_path: Path) -> None:
