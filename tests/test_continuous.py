@@ -10,7 +10,7 @@ from typing import Any
 
 import bank
 import pytest
-from alerting import IN_ALL, Accounts, flow
+from alerting import IN_ALL, Accounts, flow, payments
 from continuing import AT, SOON_S, continuing, put, result, told, wait_for
 from serving import Client, assert_problem
 from shop import HERE
@@ -21,6 +21,7 @@ from api import registered
 from api.grant import Restriction, Scope
 from api.keyring import Keyring
 from etl_procs.core import Core, core_path
+from etl_procs.publisher import Publisher
 from etl_procs.reader import Watch
 from headrace import config
 from headrace.clock import SystemClock
@@ -32,6 +33,10 @@ MANY = "SELECT 1 AS n FROM balances, balances b, balances c, balances d, balance
 balances g"
 ANN = "SELECT cents FROM balances WHERE name = 'ann'"
 MORE = "SELECT name, cents, 1 AS more FROM balances"
+OF_STREAM = "SELECT sum(cents) AS paid FROM alerting.payments"
+OF_BOTH = """\
+SELECT max(b.cents) AS cents, sum(p.cents) AS paid
+FROM alerting.payments AS p JOIN balances AS b ON b.name = 'ann'"""
 
 
 @pytest.fixture
@@ -148,6 +153,24 @@ def test_of_two_partitions_a_result_has_the_batch_of_each(
         assert_problem(refused, 422, "UnprocessableEntity")
     for core in cores:
         core.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "results"),
+    [
+        (OF_STREAM, [("2", [["1"]]), ("3", [["3"]]), ("4", [["6"]])]),
+        (OF_BOTH, [("2", [[100, "1"]]), ("3", [[98, "3"]]), ("4", [[101, "6"]])]),
+    ],
+)
+def test_a_published_stream_is_answered_of_alone_and_joined_with_a_table(
+    accounts: Accounts, client: Client, sql: str, results: list[tuple[str, object]]
+) -> None:
+    assert_problem(put(client, "paid", sql), 409, "Unpublished")
+    Publisher([accounts.path], config.Core(), CrashPoints()).publish(payments, 1)
+    accounts.pay(("bob", "cy", 1))
+    assert put(client, "paid", sql).status == 201
+    accounts.pay(("ann", "bob", 2), ("cy", "ann", 3))
+    assert follow(client, "paid", 3, "&after=1") == results
 
 
 def test_after_a_restart_of_the_api_it_goes_on_where_it_was(
