@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import shop
+import till
 from browsing import BINARY, NEEDED, Browser, browsing
 from flows import undecoded
 from moving import jobs_on
 from serving import KEY, Client, front, serving
 from shop import Answering, orders
+from test_status import NOWHERE, measures, moved_over
 from waiting import until
 
 from api import page
@@ -49,17 +51,26 @@ class Open:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.client.port}/"
+        return url_of(self.client)
 
     def enter(self, key: str = KEY) -> None:
         """Show a key."""
-        self.browser.go(self.url)
-        self.browser.until("document.activeElement.id === 'key'")
-        self.browser.type(key)
-        self.browser.press("Enter")
+        enter(self.browser, self.client, key)
 
     def until_shown(self) -> None:
         self.browser.until("document.querySelector('#picture .node .figure') !== null")
+
+
+def url_of(client: Client) -> str:
+    return f"http://127.0.0.1:{client.port}/"
+
+
+def enter(browser: Browser, client: Client, key: str = KEY) -> None:
+    """Show a key."""
+    browser.go(url_of(client))
+    browser.until("document.activeElement.id === 'key'")
+    browser.type(key)
+    browser.press("Enter")
 
 
 @pytest.fixture
@@ -168,6 +179,32 @@ def test_a_dead_letter_is_seen_soon_after_it_has_happened(opened: Open) -> None:
     opened.store.sell((4, 1.0, "d"))
     opened.browser.until("document.querySelector('#letters').innerText.includes('not JSON')")
     opened.browser.until("/Dead letters\\s+1\\b/.test(document.querySelector('#tiles').innerText)")
+
+
+def test_a_migration_is_seen_with_what_became_of_it(opened: Open) -> None:
+    opened.enter()
+    opened.browser.until_seen("Nobody has asked for a migration.")
+    asked = opened.client.send("PUT", "/v1/migrations/mine", '{"kind": "pull"}')
+    assert asked.status == 201
+    seen = "document.querySelector('#migrations').innerText"
+    opened.browser.until(f"/succeeded\\s+pull default\\s+mine\\b/.test({seen})")
+
+
+def test_rows_that_are_parked_are_seen_with_the_table_that_they_wait_in(
+    browser: Browser, tmp_path: Path
+) -> None:
+    made = till.Till(tmp_path)
+    made.settle([("tea", 250)], [])
+    seen = measures(made)
+    island = shop.island_over(NOWHERE, made.reader)
+    with serving(island, living=lambda: [seen], moved=moved_over(made)) as client:
+        enter(browser, client)
+        browser.until_seen("None waits.")
+        made.settle([("pen", None), ("cap", None)], [])
+        seen = measures(made)
+        browser.until("/till\\.owed\\s+2\\b/.test(document.querySelector('#parked').innerText)")
+        browser.until_seen("parked: 2 rows")
+    made.end_of_day()
 
 
 def test_a_query_is_seen_with_its_plan_and_cost_and_no_text_is_read_as_markup(
