@@ -361,7 +361,15 @@ SELECT id FROM sales OFFSET -1
 SELECT id FROM sales LIMIT 0x10
 SELECT 0b11 + id FROM sales
 """.strip().split("\n")
-"""Queries that PostgreSQL judges: the same answer as it gives, or refused."""
+"""Queries that PostgreSQL judges: the same answer as it gives, or refused as it does."""
+
+UNANSWERED = {
+    "SELECT current_role FROM sales",
+    "SELECT system_user FROM sales",
+    "SELECT id FROM sales LIMIT 0x10",
+    "SELECT 0b11 + id FROM sales",
+}
+"""Those of them that are refused though PostgreSQL answers: names of roles, and odd numbers."""
 
 LARGE = [
     "SELECT " + "(" * 9_000 + "1" + ")" * 9_000,
