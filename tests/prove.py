@@ -18,7 +18,7 @@ import fuzzing
 import mutations
 import sql_fuzzing
 from alone import a_broker, a_postgres, data_folder
-from conforming import answering, unlike
+from conforming import answering, asked
 from history import Done, Kind
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -33,6 +33,7 @@ from test_serializable import hammered
 from vectoring import VECTORS, a_spark
 
 from api.plans import Plan
+from headrace.config import Broker
 from migrations import warehouse
 
 EXAMPLES = 4_000
@@ -170,9 +171,12 @@ def conformance(home: Path, number: int) -> str:
     home.mkdir()
     with (
         a_postgres(data_folder(home / "postgres")) as server,
-        answering(home, new_database(server.url)) as client,
+        a_broker(data_folder(home / "broker")) as broker,
+        answering(
+            home, new_database(server.url), lambda: Broker(bootstrap=broker.address)
+        ) as client,
     ):
-        wrong = unlike(client, examples=CONFORMING, number=number)
+        wrong = asked(client, examples=CONFORMING, number=number).wrong
     assert not wrong, wrong
     return f"{CONFORMING} requests for each operation, all answered as OpenAPI tells"
 

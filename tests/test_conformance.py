@@ -5,20 +5,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conforming import answering, unlike
+from alone import Alone
+from conforming import answering, asked
 from fastapi.routing import iter_route_contexts
 from serving import Client
 from whole import whole
 
 from api import dead_letters
 from etl_procs.core import core_path
+from headrace.config import Broker
 
 EXAMPLES = 12
 
 
 @pytest.fixture
-def client(tmp_path: Path, warehouse_url: str) -> Iterator[Client]:
-    with answering(tmp_path, warehouse_url) as client:
+def client(tmp_path: Path, warehouse_url: str, kafka: Alone) -> Iterator[Client]:
+    with answering(tmp_path, warehouse_url, lambda: Broker(bootstrap=kafka.address)) as client:
         yield client
 
 
@@ -26,8 +28,9 @@ def test_no_answer_is_a_bug_and_each_is_as_the_document_tells(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
-    wrong = unlike(client, examples=EXAMPLES)
-    assert not wrong, "\n\n".join(f"{of}: {what}" for of, what in wrong.items())
+    found = asked(client, examples=EXAMPLES)
+    assert not found.wrong, "\n\n".join(f"{of}: {what}" for of, what in found.wrong.items())
+    assert 202 in found.statuses["POST /v1/streams/{dataflow}/{stream}"]
 
 
 def test_an_answer_of_another_shape_and_a_bug_are_noticed(
@@ -36,7 +39,7 @@ def test_an_answer_of_another_shape_and_a_bug_are_noticed(
     caplog.set_level(logging.CRITICAL + 1)
     monkeypatch.setattr(dead_letters, "_reasons", lambda *_: b'{"reasons": 1}')
     monkeypatch.setattr(dead_letters, "_one", lambda *_: 1 / 0)
-    wrong = unlike(client, examples=2)
+    wrong = asked(client, examples=2).wrong
     assert wrong.keys() == {"GET /v1/dead-letters/reasons", "GET /v1/dead-letters/{id}"}
 
 

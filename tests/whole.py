@@ -1,6 +1,6 @@
-"""The whole API: every route that there is, over a core, a warehouse, and no broker."""
+"""The whole API: every route that there is, over a core, a warehouse, and a broker or none."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -54,14 +54,18 @@ def no_broker() -> Broker:
 
 @contextmanager
 def whole(
-    path: Path, flows: Sequence[Dataflow], url: str = NOWHERE, before: Front | None = None
+    path: Path,
+    flows: Sequence[Dataflow],
+    url: str = NOWHERE,
+    before: Front | None = None,
+    broker: Callable[[], Broker] = no_broker,
 ) -> Iterator[FastAPI]:
     """Make it over a core, which need not be there."""
     known, clock = {flow.name: flow for flow in flows}, SystemClock()
     calls = calls_on(path, *flows)
     registry = Registry(path.with_name("migrations.db"), clock)
     places = (Warehouse(DEFAULT, url),)
-    posting = Posting(no_broker)
+    posting = Posting(broker)
     jobs = Jobs(registry, Place(Config(), known, places, [path], clock, CrashPoints()))
     subscriptions = Subscriptions(known, [path], Publisher([path], Core(), CrashPoints()))
     subscriptions.is_ending = lambda: True  # each ends as soon as it has told what there is
@@ -81,7 +85,7 @@ def whole(
             status.router(status.Status(figures, moved, queries)),
             of_subscriptions.router(subscriptions),
             *(of.router(resources) for of in (declared, lookups, dead_letters)),
-            trace.router(trace.Tracer(Finder(queries.setting, known, 10_000), no_broker)),
+            trace.router(trace.Tracer(Finder(queries.setting, known, 10_000), broker)),
             continuous_routes.router(continuous),
         )
         yield create(queries, figures, before or front(), parts)
