@@ -4,7 +4,7 @@ import inspect
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header
-from pydantic import BaseModel, StrictFloat, StrictInt, StrictStr
+from pydantic import BaseModel, BeforeValidator, StrictFloat, StrictInt, StrictStr
 from starlette.responses import Response
 
 from api.declared import Fields
@@ -19,7 +19,17 @@ from etl_procs.model import Call
 AT_ONCE = 1
 WAITING_MAX = 64
 
-Value = StrictInt | StrictFloat | StrictStr | None
+
+def _plain(value: Any) -> Any:
+    if type(value) in (bool, list, dict):
+        raise ValueError(
+            "this is no number, text or null. The body itself is the arguments, each by its name: "
+            "GET /v1/calls tells which a call has"
+        )
+    return value
+
+
+Value = Annotated[StrictInt | StrictFloat | StrictStr | None, BeforeValidator(_plain)]
 
 
 class CallOut(BaseModel):

@@ -85,12 +85,16 @@ class Catalogue:
             names = tuple(name for name in names if name in restriction.columns)
         return Shown(outlet, names, restriction.where)
 
+    def called(self, schema: str, name: str) -> list[Outlet]:
+        """List the tables called `name`; streams only with their schema."""
+        known = (*self.outlets, *self.streams) if schema else self.outlets
+        return [o for o in known if o.name == name and schema in ("", o.dataflow)]
+
     def find(self, schema: str, name: str) -> Shown:
         """Find the table called `name`; the schema may be left out when only one is, and it is no
         stream.
         """
-        known = (*self.outlets, *self.streams) if schema else self.outlets
-        found = [o for o in known if o.name == name and schema in ("", o.dataflow)]
+        found = self.called(schema, name)
         asked = f"{schema}.{name}" if schema else name
         if not found:
             names = ", ".join(sorted(outlet.full_name for outlet in self.outlets)) or "none"

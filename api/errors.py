@@ -10,6 +10,7 @@ HeadraceError
     ├── QueryRefused    the SQL is not what the island answers; with its place in the text
     ├── Unfinished      the island cannot compute what the parts of a query give
     ├── LimitExceeded   the query would take longer, or answer more, than is allowed
+    ├── NoSuchTable     there is no table of this name
     ├── NoSuchRow       no row is as it is asked for
     ├── QueryUnknown    there is no query of this id
     ├── QueryCancelled  somebody has asked that the query ends
@@ -76,6 +77,10 @@ class QueryRefused(Refused):
 
 class Unfinished(Refused):
     """The island cannot compute what the parts of a query give."""
+
+
+class NoSuchTable(Refused):
+    """There is no table of this name."""
 
 
 class NoSuchRow(Refused):

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import IsolationLevel
 from pydantic import BaseModel, Field
 
-from api.errors import LimitExceeded, NoSuchRow, NotReady
+from api.errors import LimitExceeded, NoSuchRow, NoSuchTable, NotReady, QueryRefused
 from api.island import Setting
 from etl_procs import graph, reader
 from etl_procs.dataflow import Dataflow
@@ -91,7 +91,7 @@ class Finder:
 
     def find(self, dataflow: str, table: str, asked: Asked) -> Found:
         """Find rows; the dataflow may be empty where only one has a table of that name."""
-        outlet = self.setting.catalogue.find(dataflow, table).outlet
+        outlet = self._outlet(dataflow, table)
         if outlet.dataflow not in self.dataflows or isinstance(outlet, Kept):
             raise Refused(
                 f"{outlet.full_name} is no table of a warehouse",
@@ -113,6 +113,15 @@ class Finder:
             )
         more = len(found) > ROWS_MAX
         return Found(outlet, flow, place.name, procedures, streams, pasts, more)
+
+    def _outlet(self, dataflow: str, table: str) -> Outlet:
+        catalogue = self.setting.catalogue
+        try:
+            return catalogue.find(dataflow, table).outlet
+        except QueryRefused as error:
+            if catalogue.called(dataflow, table):
+                raise
+            raise NoSuchTable(error.what, hint=error.hint) from error
 
     def _place(self, outlet: Outlet, asked: Asked) -> Warehouse:
         places = self.setting.warehouses

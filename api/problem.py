@@ -42,7 +42,8 @@ STATUSES: Mapping[HTTPStatus, tuple[type[HeadraceError], ...]] = {
     HTTPStatus.SERVICE_UNAVAILABLE: (errors.Busy, NotRunning, Passing),
     HTTPStatus.NOT_FOUND: (
         *(NoSuchCall, NoSuchDataflow, NoSuchLetter, NoSuchWarehouse, MigrationUnknown),
-        *(errors.NoSuchRow, errors.QueryUnknown, errors.ContinuousUnknown),
+        *(errors.NoSuchTable, errors.NoSuchRow),
+        *(errors.QueryUnknown, errors.ContinuousUnknown),
     ),
     HTTPStatus.GONE: (errors.NoLonger,),
     HTTPStatus.CONFLICT: (

@@ -98,6 +98,7 @@ def test_a_key_makes_a_repeated_call_one_call(client: Client, made: Till) -> Non
         ("put", {"cents": 1, "note": "a\0"}, 400, "BadCall", "NUL"),
         ("put", {"cents": True}, 422, "Invalid", "body/cents"),
         ("put", {"cents": [1]}, 422, "Invalid", "body/cents"),
+        ("put", {"arguments": {"cents": 1}}, 422, "Invalid", "body itself is the arguments"),
         ("put", [1], 422, "Invalid", "body"),
         ("put", {"cents": -251}, 409, "Aborted", "there is not enough in the till"),
         ("drop", {}, 500, "ProcedureFailed", "the till fell down"),

@@ -252,6 +252,17 @@ def test_a_key_is_made_shown_once_listed_and_revoked(
     assert keys(home, "revoke", "nobody") == Exit.REFUSED
 
 
+def test_scopes_may_be_given_one_by_one_or_with_commas(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert keys(home, "create", "north", "--scope", "query, look", "--scope", "call") == 0
+    (key,) = listed(home, capsys)
+    assert key["scopes"] == ["call", "look", "query"]
+    for given, unknown in (("query,lok", "lok"), ("query,", ""), ("query look", "query look")):
+        assert keys(home, "create", "south", "--scope", given) == Exit.CONFIG
+        assert f"there is no scope {unknown!r}; there are query, sub" in capsys.readouterr().err
+
+
 def test_a_key_can_be_kept_to_columns_and_rows_of_tables(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ import shop
 from book import Book, Entry
 from flows import NOON, HeldClock, arrived
 from live import Board, Parts
-from serving import KEY
+from serving import KEY, Client, assert_problem
 from shop import HERE, Shop
 from test_api_commands import api_process, headrace
 
@@ -472,6 +472,10 @@ def test_the_command_asks_the_api_and_lays_the_answer_out(
         assert (no_row.returncode, "has no such row" in no_row.stderr) == (5, True)
         no_table = headrace("trace", "shop.", home=store.home, **where)
         assert (no_table.returncode, "is no table" in no_table.stderr) == (2, True)
+        unknown = headrace("trace", "shop.none", "--where", "id=3", home=store.home, **where)
+        assert (unknown.returncode, "there is no table shop.none" in unknown.stderr) == (5, True)
+        reply = Client(port).send("GET", "/v1/tables/shop/none/trace?where=id=3")
+        assert "shop.refunds, shop.sales" in assert_problem(reply, 404, "NoSuchTable")["hint"]
         no_broker = headrace(*asked, "--tuples", home=store.home, **where)
         assert "no broker is known" in no_broker.stdout
 

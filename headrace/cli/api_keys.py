@@ -228,6 +228,15 @@ SCOPES = ("query", "subscribe", "post", "call", "migrate", "operate", "look")
 """As in api/grant.py, which is not imported for a page of help; a test holds both together."""
 
 
+def _given(text: str) -> list[str]:
+    scopes = [scope.strip() for scope in text.split(",")]
+    if unknown := [scope for scope in scopes if scope not in SCOPES]:
+        raise argparse.ArgumentTypeError(
+            f"there is no scope {unknown[0]!r}; there are {', '.join(SCOPES)}"
+        )
+    return scopes
+
+
 def _rate(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 1,000,000")
@@ -244,7 +253,7 @@ COMMANDS = [
         "knows of each change with its next request. The key in secrets/api.key, or api.key, is "
         "the owner's: it may do everything. docs/api.md tells what each scope is for.",
         examples=(
-            "headrace keys create dashboard --scope query --scope look --expires 90d",
+            "headrace keys create dashboard --scope query,look --expires 90d",
             "headrace keys create north --scope query --table shop.sales:id,price "
             "--rows \"shop.sales: region = 'north'\" --rate 20",
             "headrace keys list --json | jq -r 'select(.state == \"valid\") | .name'",
@@ -259,10 +268,11 @@ COMMANDS = [
                     argument("name", metavar="NAME", help="who is to have it"),
                     argument(
                         "--scope",
-                        action="append",
+                        action="extend",
                         default=[],
-                        choices=SCOPES,
-                        help="what it is for; may be given several times",
+                        type=_given,
+                        metavar="SCOPE,...",
+                        help=f"what it is for: {', '.join(SCOPES)}; several add up",
                     ),
                     argument(
                         "--expires", default="", metavar="TIME", help="after 30d, 12h, 90m (never)"
