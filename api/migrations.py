@@ -16,6 +16,7 @@ from api.values import dump
 from migrations import ids, pushing
 from migrations.jobs import Jobs
 from migrations.places import Places
+from migrations.planning import Planned
 from migrations.registry import Asked, Idle, Kind, Migration, Registry, State
 from migrations.warehouse import DEFAULT
 
@@ -29,6 +30,9 @@ Id = Annotated[
         description=f"The id, which the caller chooses: {ids.RULE}.",
     ),
 ]
+
+
+Name = Annotated[str, Path(description="The warehouse's name in the configuration.")]
 
 
 class IdleIn(BaseModel):
@@ -142,6 +146,24 @@ class WarehousesOut(BaseModel):
     warehouses: list[WarehouseOut]
 
 
+class PlannedOut(BaseModel):
+    """What a push of one dataflow, or of one of its partitions, would do."""
+
+    name: str
+    together: list[str] | None = Field(
+        description="In one transaction of the warehouse; empty: nothing is staged. null: the "
+        "warehouse has no tables of it yet."
+    )
+    then: list[str] = Field(description="After its commit.")
+
+
+class PlanOut(BaseModel):
+    """What would be pushed to a warehouse just now."""
+
+    warehouse: str
+    dataflows: list[PlannedOut]
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
     """What the routes are over."""
@@ -208,11 +230,20 @@ def router(moved: Moved) -> APIRouter:
         return await line.answer(lambda: {"warehouses": places.look()})
 
     @made.get("/warehouses/{name}", response_model=WarehouseOut, **guarded(Scope.LOOK, 404, 503))
-    async def get_warehouse(
-        name: Annotated[str, Path(description="The warehouse's name in the configuration.")],
-    ) -> Response:
+    async def get_warehouse(name: Name) -> Response:
         """Tell how far one warehouse has come, and what is wrong with it, if anything is."""
         return await line.answer(lambda: places.find(name))
+
+    @made.get(
+        "/warehouses/{name}/plan",
+        response_model=PlanOut,
+        **guarded(Scope.LOOK, 400, 404, 409, 503),
+    )
+    async def plan_push(name: Name) -> Response:
+        """Tell what a push would move into a warehouse just now, and how. Nothing is moved."""
+        return await line.answer(
+            lambda: {"warehouse": name, "dataflows": [_planned(one) for one in places.plan(name)]}
+        )
 
     return made
 
@@ -221,3 +252,12 @@ def document(migration: Migration) -> dict[str, Any]:
     """Write a migration as it is told."""
     told = {**asdict(migration.asked), **asdict(migration), "bytes": migration.size}
     return {name: told[name] for name in MigrationOut.model_fields}
+
+
+def _planned(one: Planned) -> dict[str, Any]:
+    together, then = (one.plan.together, one.plan.then) if one.plan else (None, ())
+    return {
+        "name": one.name,
+        "together": None if together is None else [str(stage) for stage in together],
+        "then": [str(stage) for stage in then],
+    }

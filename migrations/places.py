@@ -10,6 +10,7 @@ from etl_procs.reader import Reader
 from headrace.errors import HeadraceError, NotRunning
 from migrations import layout, ledger
 from migrations.errors import translated
+from migrations.planning import Planned, planned
 from migrations.pushing import Pushing
 from migrations.warehouse import Warehouse, named
 
@@ -63,6 +64,11 @@ class Places:
     def find(self, name: str) -> Found:
         """Look at one of them."""
         return self._found(named(self.warehouses, name), self.pushers().get(name))
+
+    def plan(self, name: str) -> list[Planned]:
+        """Plan what would be pushed to one of them just now."""
+        flows = self.dataflows.values()
+        return list(planned(named(self.warehouses, name), flows, self.cores))
 
     def _found(self, place: Warehouse, pusher: Pushing | None) -> Found:
         flows = [flow for flow in self.dataflows.values() if place.outlets(flow)]

@@ -1,6 +1,7 @@
 """Migrations as resources: asked for under an id, looked at, cancelled, and run once each."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -289,6 +290,33 @@ def test_a_busy_warehouse_holds_a_migration_back_to_a_deadline(
         connection.execute("SELECT pg_advisory_unlock(1)")
         assert ended(client, "patient")["state"] == "succeeded"
     worker.join()
+
+
+def test_what_would_be_pushed_is_told_and_not_moved(
+    store: shop.Shop, connection: Connection, warehouse_url: str, second_url: str
+) -> None:
+    store.sell((1, 1.0, None))
+    gone = Warehouse("gone", "postgresql://postgres@127.0.0.1:1/postgres")
+    with api_over(store, warehouse_url, Warehouse("new", second_url), gone) as client:
+
+        def plan(name: str = "default") -> Any:
+            return client.send("GET", f"/v1/warehouses/{name}/plan").document["dataflows"]
+
+        (told,) = plan()
+        copied, stepped = told["together"]
+        assert re.fullmatch(
+            r"copy 1 row \(\d+ B\) of batches 1 to 1 of .* shop_delta.sales", copied
+        )
+        assert stepped == "step the ledger of shop[0] from 0 to 1"
+        assert (told["name"], told["then"][0][:31]) == ("shop", "confirm shop[0] through batch 1")
+        assert store.unsent() == 1
+        store.push(connection)
+        assert plan() == [{"name": "shop", "together": [], "then": []}]
+        assert plan("new") == [{"name": "shop", "together": None, "then": []}]
+        away = client.send("GET", "/v1/warehouses/gone/plan")
+        assert_problem(away, 503, "Away")
+        unknown = client.send("GET", "/v1/warehouses/x/plan")
+        assert_problem(unknown, 404, "NoSuchWarehouse")
 
 
 def test_warehouses_are_told_with_how_far_they_have_come(

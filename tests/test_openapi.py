@@ -143,7 +143,15 @@ def test_each_example_of_a_schema_fits_it(document: dict[str, Any]) -> None:
         for one in schemas[name]["examples"]:
             assert_fits(document, {"$ref": f"#/components/schemas/{name}"}, one)
     assert {
-        *("Problem", "QueryIn", "QueryOut", "MigrationIn", "MigrationOut", "WarehouseOut"),
+        *(
+            "Problem",
+            "QueryIn",
+            "QueryOut",
+            "MigrationIn",
+            "MigrationOut",
+            "WarehouseOut",
+            "PlanOut",
+        ),
         *("DataflowOut", "OutletOut", "LookupOut", "DeadLetterOut", "LettersIn", "ReasonsOut"),
     } <= with_examples
 

@@ -51,9 +51,7 @@ def _plan(context: Context) -> int:
     # Here, because every other command would pay for importing Arrow.
     from etl_procs import loader
     from etl_procs.core import core_path
-    from etl_procs.reader import Reader
-    from migrations import layout, ledger, push
-    from migrations.errors import translated
+    from migrations.planning import planned
 
     config = context.config
     dataflows = loader.load(config.flows)
@@ -62,23 +60,16 @@ def _plan(context: Context) -> int:
             known = ", ".join(dataflows)
             raise Refused(f"there is no dataflow {name}", hint=f"There are: {known}.")
     wanted = [dataflows[name] for name in context.arguments.dataflow or dataflows]
+    partitions = range(max(flow.partitions for flow in wanted))
+    cores = [core_path(config.home, partition) for partition in partitions]
 
     def plan(place: "Warehouse") -> None:
         print(f"warehouse {place.name}")
-        with translated("planning"), place.connect(application="headrace plan") as connection:
-            layout.require_version(connection, place)
-            is_there = layout.version(connection) is not None
-            arrived = ledger.read(connection, list(dataflows)) if is_there else {}
-        for flow in wanted:
-            for partition in range(flow.partitions if place.outlets(flow) else 0):
-                at = arrived.get((flow.name, partition))
-                if at is None:
-                    print(f"there are no tables of {flow.place(partition)} yet: warehouse init")
-                    continue
-                with Reader(core_path(config.home, partition)).snapshot() as snapshot:
-                    through = snapshot.batch(flow.name)
-                    found = push.decide(place, flow, partition, at, snapshot, through)
-                print(str(found) or f"nothing of {flow.place(partition)}")
+        for found in planned(place, wanted, cores):
+            if found.plan is None:
+                print(f"there are no tables of {found.name} yet: warehouse init")
+            else:
+                print(str(found.plan) or f"nothing of {found.name}")
 
     addresses.at_each_warehouse(config, context.arguments.warehouse, plan)
     return Exit.OK
