@@ -3,11 +3,14 @@
 import itertools
 import json
 import math
+import os
+import signal
 import socket
 import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from multiprocessing import active_children
 from pathlib import Path
 
 import anyio
@@ -351,6 +354,36 @@ def test_who_ends_a_query_that_is_over_ends_no_other(
         made.close()
 
     anyio.run(asked)
+
+
+def test_a_query_of_which_the_worker_is_deaf_is_ended_and_another_worker_answers_the_next(
+    warehouse_url: str,
+    store: shop.Shop,
+    connection: warehouse.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "CANCEL_S", 0.1)
+    limits = config.Api(query_workers=1, query_timeout_ms=20_000)
+    replies: list[Reply] = []
+    with serving(island_over(warehouse_url, store.reader), limits=limits) as client:
+
+        def ask() -> None:
+            asked = json.dumps({"sql": ENDLESS, "id": "deaf", "freshness": "main"})
+            replies.append(client.send("POST", "/v1/query", asked))
+
+        assert client.ask("SELECT 1").status == 200  # there is a worker
+        thread = threading.Thread(target=ask)
+        thread.start()
+        until(lambda: "WITH RECURSIVE" in running(connection), 60, lambda: running(connection))
+        (deaf,) = active_children()
+        assert deaf.pid is not None
+        os.kill(deaf.pid, signal.SIGSTOP)
+        assert client.send("DELETE", "/v1/queries/deaf").status == 202
+        thread.join()
+        assert_problem(replies[0], 409, "QueryCancelled")  # and not that it took too long
+        assert not deaf.is_alive()
+        assert client.ask("SELECT 1").status == 200
+        assert deaf not in active_children()
 
 
 def test_nobody_can_end_the_query_of_another(
