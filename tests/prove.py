@@ -30,6 +30,7 @@ from test_core_crash import POINTS, dump, run
 from test_equivalence import searched
 from test_reference import CoreAndModel
 from test_serializable import hammered
+from totals import asked_amid_kills
 from vectoring import VECTORS, a_spark
 
 from api.plans import Plan
@@ -44,6 +45,8 @@ BATCHES, KILLS, CLIENTS = 2_000, 40, 4
 """A hammering: so many batches and calls of so many clients, in spite of so many kills."""
 STORM = {"collector": 16, "broker": 6, "jvm": 6, "worker": 6, "engine": 6}
 """So many kills of each, while tuples come."""
+TOTALS = 12
+"""So many rounds in each of which each part of a bank is killed."""
 QUERIES = (40, 250)
 """So many divisions of rows, and so many random queries of each."""
 RESTRICTED = (20, 15, 30)
@@ -108,6 +111,13 @@ def storm(home: Path, number: int) -> str:
         a_broker(data_folder(folder / "kafka")) as broker,
     ):
         return stormed(folder, broker, server.url, kills=STORM, seed=number)
+
+
+def totals(home: Path, number: int) -> str:
+    """Ask for totals at every freshness and by every plan while each part of a bank is killed."""
+    home.mkdir()
+    with a_postgres(data_folder(home / "postgres")) as server:
+        return asked_amid_kills(home, new_database(server.url), rounds=TOTALS, seed=number)
 
 
 def loads(home: Path, number: int) -> str:
@@ -210,6 +220,7 @@ def main() -> None:
             "decoders": lambda: decoders(Path(home) / "decoders", number),
             "histories": lambda: hammer(Path(home), number),
             "storm": lambda: storm(Path(home), number),
+            "totals": lambda: totals(Path(home) / "totals", number),
             "loads": lambda: loads(Path(home) / "loads", number),
             "queries": lambda: queries(Path(home) / "queries", number),
             "restrictions": lambda: restrictions(Path(home) / "restrictions", number),
