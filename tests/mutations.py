@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-COPIED = ("etl_procs", "headrace", "migrations", "tests", "pyproject.toml")
+COPIED = ("api", "etl_procs", "headrace", "migrations", "tests", "pyproject.toml")
 
 MODEL = "test_reference.py"
 CRASH = "test_core_crash.py"
 HISTORY = "test_serializable.py"
 RACES = "test_migration_races.py"
+TOTALS = "test_totals_amid_crashes.py"
 LEDGER = "test_guarantees.py::test_an_engine_whose_ledger_another_has_moved_changes_nothing"
 
 
@@ -320,6 +321,52 @@ MUTATIONS = [
         "goal = dict[str, int]()",
         ("test_migration_model.py",),
         "migrations",
+    ),
+    Mutation(
+        "what is staged is taken after what is merged, and not after what has arrived",
+        "cut.py",
+        "Range(snapshots[place[1]], place[1], row.batch, through)",
+        "Range(snapshots[place[1]], place[1], row.merged, through)",
+        (TOTALS,),
+        "api",
+    ),
+    Mutation(
+        "the cores are looked at after the warehouse",
+        "cut.py",
+        """\
+            if most:
+                snapshots = stack.enter_context(reader.cut(cores[:most]))
+            seen = {
+                holder: holder.snapshot([flow for flow in of if flow.is_moved])
+                for holder, of in fed.items()
+            }
+""",
+        """\
+            seen = {
+                holder: holder.snapshot([flow for flow in of if flow.is_moved])
+                for holder, of in fed.items()
+            }
+            if most:
+                snapshots = stack.enter_context(reader.cut(cores[:most]))
+""",
+        (TOTALS,),
+        "api",
+    ),
+    Mutation(
+        "a row that is there counts beside a staged one of its key",
+        "sources.py",
+        "        conditions.append(sql.SQL(IS_WRITTEN).format(not_written=not_written))\n",
+        "        del not_written\n",
+        (TOTALS,),
+        "api",
+    ),
+    Mutation(
+        "a warehouse's part of an answer has rows of which the key is staged",
+        "sources.py",
+        "return _there(shown, part, [sql.SQL(NOT_SHIPPED).format(shipped=staged, same=same)])",
+        "return _there(shown, part, [])",
+        ("test_equivalence.py::test_random_queries_have_the_answers_of_postgresql_by_every_plan",),
+        "api",
     ),
 ]
 
