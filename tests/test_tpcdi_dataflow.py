@@ -7,6 +7,7 @@ from pathlib import Path
 
 import phased
 import pytest
+from loading import REFERS
 
 from etl_procs import Trial
 from tpcdi import oracle, schema
@@ -68,6 +69,21 @@ def test_a_phase_that_is_announced_after_all_of_its_rows_leads_to_the_same_bytes
                 trial.batch(marks=[feed.mark(source)])
             trial.batch(marks=feed.ends)
         assert phased.exported(trial) == exported
+
+
+def test_nothing_is_shown_before_the_days_that_it_refers_to(folder: Path) -> None:
+    feed = phased.Feed(folder, 1)
+    days = feed.rows.pop("dates")
+    with Trial(flow) as trial:
+        trial.batch(marks=feed.begins, **feed.rows)
+        for source in feed.complete():
+            if source != "Date":
+                trial.batch(marks=[feed.mark(source)])
+        assert [table for table in REFERS if trial.outlet(table)] == []
+        trial.batch(dates=days)
+        assert [table for table in REFERS if trial.outlet(table)] == []
+        trial.batch(marks=[feed.mark("Date")])
+        assert [table for table in REFERS if not trial.outlet(table)] == []
 
 
 @pytest.mark.parametrize("last", ["FINWIRE", "Prospect"])

@@ -52,13 +52,13 @@ def canvass(tx: Transaction, _said: Batch, batch: Batch) -> None:
     """Enter the prospects of a file; those that it lacks stay."""
     phase = current(tx)
     rows = held.admit(
-        tx, batch.table, when=phase is not None and not has(tx, phase, STAGE)
+        tx, batch.table, when=has(tx, phase, "Date") and not has(tx, phase, STAGE)
     ).to_pylist()
     if phase is None:
         return
     if rows:
         _enter(tx, phase, rows)
-    if has(tx, phase, "Prospect") and not has(tx, phase, STAGE):
+    if has(tx, phase, "Date", "Prospect") and not has(tx, phase, STAGE):
         _count(tx, phase)
         finish(tx, phase, STAGE)
         tx.emit(known, [{"batch": phase.batch}])
