@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +33,8 @@ from headrace.cli.tpcdi_parts import Stack as Parts
 from headrace.errors import Exit, HeadraceError
 from headrace.local import state
 from headrace.local.state import State
-from tpcdi import audit, oracle, schema
+from tpcdi import audit, days, oracle, schema
+from tpcdi.dataflow.facts import READY
 from tpcdi.flow import flow
 from tpcdi.generate import generate
 from tpcdi.oracle.canon import digests
@@ -45,6 +47,8 @@ TOLD = re.compile(r"phase (\d): \S+, [\d,]+ rows")
 WORKER = "etl_procs.worker"
 SOURCES = {1: 16, 2: 8, 3: 8}
 """Of so many the loader tells in each phase."""
+FACTS = {file.partition(".")[0] for file in days.FACTS}
+"""Of each phase; the first has `TradeHistory` beside them."""
 LATER = 4
 """So many batches after a source is told of, at most, a part is killed."""
 PATIENCE_S = 600.0
@@ -111,7 +115,8 @@ class Reader:
 
     def __init__(self) -> None:
         self._over = threading.Event()
-        self.rounds = 0
+        self.looks = Counter[int]()
+        """How often it has looked, by the phase that was loaded then."""
         self.found: set[str] = set()
         self._query = sql.SQL(" UNION ALL ").join(
             sql.SQL("SELECT {}, ({})").format(f"{table}.{column}", _orphans(table, column))
@@ -136,8 +141,9 @@ class Reader:
                 with parts.warehouse() as warehouse:
                     pause = OFTEN_S
                     while not self._over.wait(pause):
-                        began = time.monotonic()
+                        began, phase = time.monotonic(), len(parts.ended()) + 1
                         self.read(warehouse)
+                        self.looks[phase] += 1
                         pause = max(OFTEN_S, LEISURE * (time.monotonic() - began))
             except (psycopg.Error, HeadraceError):  # it was killed, or has no tables yet
                 self._over.wait(AGAIN_S)
@@ -146,8 +152,15 @@ class Reader:
         """Look once."""
         with snapshot(warehouse):
             rows = warehouse.execute(self._query).fetchall()
-        self.rounds += 1
         self.found |= {str(name) for name, count in rows if count}
+
+
+class Course(NamedTuple):
+    """What happened while all was loaded."""
+
+    killed: "list[Moment]"
+    amid_facts: set[int]
+    looks: Counter[int]
 
 
 class Moment(NamedTuple):
@@ -176,6 +189,8 @@ class Loading(Stack):
         self._core = Core(core_path(self.home.root, 0))
         self.config = config.load(given, environment={}).config
         self.killed: list[Moment] = []
+        self.amid_facts: set[int] = set()
+        """The phases of which a part was killed while their facts were loaded."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -235,6 +250,7 @@ class Loading(Stack):
         )
         self.killed.append(moment)
         if moment.victim == "loader":
+            self._note(moment.phase)
             loader.kill()
             return
         living: list[int] = []
@@ -244,7 +260,16 @@ class Loading(Stack):
             return bool(living)
 
         until(is_living, self.limit_s, self.log)
+        self._note(moment.phase)
         os.kill(living[0], signal.SIGKILL)
+
+    def _note(self, phase: int) -> None:
+        """Note whether facts are loaded now: dimensions are complete, and some facts are not."""
+        with self._core.snapshot() as core:
+            _, rows = core.query("SELECT what FROM complete WHERE batch = ?", [phase])
+            done = {what for (what,) in rows}
+        if done >= {*READY} and not done >= FACTS:
+            self.amid_facts.add(phase)
 
     def _processes(self, victim: str) -> list[int]:
         """Give the process of a part, once the stack is ready: the engine has the worker."""
@@ -290,7 +315,7 @@ def undisturbed(files: Path) -> dict[str, str]:
 
 def load_and_kill(
     folder: Path, files: Path, wanted: dict[str, str], seed: int, kills: int = 1
-) -> list[Moment]:
+) -> Course:
     """Load with kills in each phase: nothing is seen without its dimensions, and at the end the
     audit passes, and each table is that of the undisturbed load and of the oracle.
     """
@@ -304,9 +329,9 @@ def load_and_kill(
             differences = oracle.compare(warehouse, computed)
             found = digests(warehouse)
     told = f"seed {seed}, killed: {loading.killed}"
-    assert reader.found == set(), told
-    assert reader.rounds, told
+    assert reader.found == set(), (told, reader.found)
+    assert reader.looks, told
     assert wrong.keys() <= {"DimCustomer LocalTaxRate"}, (told, wrong)  # it wants more descriptions
     assert differences == [], told
     assert [table for table in schema.TABLES if found[table] != wanted[table]] == [], told
-    return loading.killed
+    return Course(loading.killed, loading.amid_facts, reader.looks)

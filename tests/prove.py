@@ -128,8 +128,8 @@ def loads(home: Path, number: int) -> str:
     for nth, kills in enumerate(LOADS):
         folder = home / str(nth)
         folder.mkdir()
-        moments = load_and_kill(folder, files, wanted, number * len(LOADS) + nth, kills)
-        killed.update(moment.victim for moment in moments)
+        course = load_and_kill(folder, files, wanted, number * len(LOADS) + nth, kills)
+        killed.update(moment.victim for moment in course.killed)
     told = ", ".join(f"{victim} {times}" for victim, times in killed.items())
     return f"{len(LOADS)} loads of TPC-DI with {killed.total()} kills ({told}), all as undisturbed"
 
