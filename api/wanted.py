@@ -26,7 +26,6 @@ COMPARED: Mapping[type[exp.Expr], tuple[Any, Any]] = {
 }
 """How a column is compared with a value, and how where the value stands first."""
 
-
 READ_ROWS, READ_BYTES = 100_000, 16 * 2**20
 """So much at most is read of what is staged before a plan is chosen."""
 

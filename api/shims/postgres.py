@@ -61,15 +61,15 @@ FROM pg_database WHERE datname = current_database()"""
 ANALYZED_ROWS_MIN = 1_000
 """With fewer, what PostgreSQL supposes of a table that it does not know does no harm."""
 
-
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 BY_COPY = "adbc.postgresql.use_copy"
 
 COLUMN = re.compile(r'"(?:[^"]|"")+"(?:\."(?:[^"]|"")+")?')
-"""As it is written for PostgreSQL; and how it writes those tables of ours that it does not find."""
+"""As we write it for PostgreSQL."""
 TABLE = re.compile(r'"[^"]+\.[^"]+"')
+"""One of ours, as PostgreSQL names it when it is not there."""
 SAID = re.compile(r"(?:ERROR|FATAL): *(.*?) *(?:Query was: .*|\. SQLSTATE: \w+|$)")
 
 CANCELED, NO_TABLE, NO_SCHEMA, NOT_ALLOWED = "57014", "42P01", "3F000", "42501"
