@@ -14,7 +14,7 @@ import audited
 import pytest
 
 from headrace import cli, config
-from headrace.cli import lags, progress, tpcdi_stream
+from headrace.cli import lags, progress, tpcdi_audit, tpcdi_stream
 from headrace.cli import tpcdi as cli_tpcdi
 from headrace.cli.tpcdi_origin import KEPT, Origin, alone, chosen
 from headrace.cli.tpcdi_parts import Stack as RealStack
@@ -55,6 +55,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> type[FakeStack]:
 
     monkeypatch.setattr(cli_tpcdi, "Stack", Stack)
     monkeypatch.setattr(tpcdi_stream, "Stack", Stack)
+    monkeypatch.setattr(tpcdi_audit, "Stack", Stack)
     monkeypatch.setattr(load.Load, "run", run)
     return Stack
 
@@ -104,13 +105,6 @@ def test_what_an_action_would_pass_over_is_refused(
 ) -> None:
     assert said(tmp_path / "home", *words) == Exit.CONFIG
     assert hint in capsys.readouterr().err
-
-
-def test_a_directory_that_is_none_is_not_audited(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert said(tmp_path / "home", "audit", tmp_path / "none") == Exit.REFUSED
-    assert "none has no Batch1" in capsys.readouterr().err
 
 
 def test_who_ends_a_load_is_told_how_it_goes_on(
@@ -316,25 +310,75 @@ def test_an_audit_gives_every_check_as_json(
         assert said(tmp_path / "home", "audit", "--json") == Exit.FAILED
     told = json.loads(capsys.readouterr().out)
     assert "dimbroker" in {each["table"] for each in told["differences"]}
+    assert told["not_compared"] is None
     checks = {check["name"]: check for check in told["checks"]}
     assert tuple(checks) == audit.NAMES
     assert checks[SPOILED_CHECK] == {"name": SPOILED_CHECK, "wrong": FOUND, "ok": False}
     assert checks["DimTrade row count"]["ok"]
 
 
-@pytest.mark.parametrize("action", ["audit", "stream"])
-def test_who_names_no_directory_has_the_one_that_was_loaded(
-    action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("lacking", ["note", "directory", "phase", "named"])
+def test_without_the_files_an_audit_has_the_checks_and_its_code_tells_what_was_left_out(
+    audits: Connection, tmp_path: Path, capsys: pytest.CaptureFixture[str], lacking: str
 ) -> None:
     home, files = tmp_path / "home", tmp_path / "files"
-    assert said(home, action) == Exit.REFUSED
-    assert "nothing was loaded into this data folder" in capsys.readouterr().err
+    match lacking:
+        case "note":
+            (home / KEPT).unlink()
+        case "directory":
+            shutil.rmtree(files)
+        case "phase":
+            shutil.rmtree(files / "Batch1")
+    named = [tmp_path / "none"] if lacking == "named" else []
+    why = {
+        "note": "this data folder does not know from which directory it was loaded",
+        "directory": f"{files}, which was loaded, is gone",
+        "phase": f"{files} has no Batch1",
+        "named": f"{tmp_path / 'none'} has no Batch1",
+    }[lacking]
+    assert said(home, "audit", *named) == Exit.REFUSED
+    told = capsys.readouterr()
+    *lines, left_out, last = told.out.splitlines()
+    assert lines == [f"{name}: OK" for name in audit.NAMES]
+    assert left_out == f"not compared with the files: {why}"
+    assert last == f"{len(audit.NAMES)} of {len(audit.NAMES)} checks are OK"
+    assert f"nothing was compared with the files: {why}" in told.err
+    assert "--checks" in told.err
+    with audits.transaction(force_rollback=True):
+        audits.execute(SPOILED.encode())
+        assert said(home, "audit", *named) == Exit.FAILED
+
+
+def test_the_checks_alone_are_asked_for_and_need_no_files(
+    audits: Connection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    shutil.rmtree(tmp_path / "files")
+    (home / KEPT).unlink()
+    assert said(home, "audit", "--checks") == Exit.OK
+    assert "not compared with the files: --checks was said" in capsys.readouterr().out
+    assert said(home, "audit", "--checks", tmp_path / "files") == Exit.CONFIG
+    with audits.transaction(force_rollback=True):
+        audits.execute(SPOILED.encode())
+        capsys.readouterr()
+        assert said(home, "audit", "--checks", "--json") == Exit.FAILED
+    told = json.loads(capsys.readouterr().out)
+    assert (told["differences"], told["not_compared"]) == (None, "--checks was said")
+    assert SPOILED_CHECK in [check["name"] for check in told["checks"] if not check["ok"]]
+
+
+def test_who_names_no_directory_has_the_one_that_was_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, files = tmp_path / "home", tmp_path / "files"
+    assert said(home, "stream") == Exit.REFUSED
+    assert "does not know from which directory it was loaded" in capsys.readouterr().err
     files.mkdir()
     Origin.keep(home, files, 3)
     assert chosen(None, Origin.of(home)) == files
     assert chosen(tmp_path, Origin.of(home)) == tmp_path
     files.rmdir()
-    assert said(home, action) == Exit.REFUSED
+    assert said(home, "stream") == Exit.REFUSED
     assert f"{files}, which was loaded, is gone" in capsys.readouterr().err
 
 

@@ -1,26 +1,24 @@
 """`headrace tpcdi`: the flagship workload: its data, its load, its audit."""
 
-import json
 import sys
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tpcdi
 from headrace.cli.command import JSON, Action, Command, Context, argument, count
-from headrace.cli.tpcdi_origin import Origin, alone, chosen
+from headrace.cli.tpcdi_audit import run_audit
+from headrace.cli.tpcdi_origin import Origin, alone
 from headrace.cli.tpcdi_parts import Stack, tell
 from headrace.cli.tpcdi_stream import run_stream
 from headrace.clock import SystemClock
-from headrace.errors import Exit, Interrupted, Refused
+from headrace.errors import Exit, Interrupted
 
 if TYPE_CHECKING:
     from headrace.clock import Clock
 
 SHOW_EVERY_S = 2.0
 LOADS = "tpcdi-load"
-LAST_BATCH_OF_FILES = 3
 ROWS_FIXED, ROWS_PER_SCALE = 112_000, 1_490_000
 
 
@@ -80,61 +78,6 @@ def _load(context: Context) -> int:
         else "all of it was loaded before"
     )
     return Exit.OK
-
-
-def _audit(context: Context) -> int:
-    from tpcdi import audit, oracle
-
-    origin = Origin.of(context.config.home)
-    folder = chosen(context.arguments.folder, origin)
-    if not (folder / "Batch1").is_dir():
-        raise Refused(f"{folder} has no Batch1", hint="Name the directory that was loaded.")
-    with Stack(context.config).warehouse() as warehouse:
-        _warn_of(audit.last_batch(warehouse))
-        if origin is not None and not origin.is_like(folder):
-            tell(f"warning: {origin.directory} was loaded, and not {folder}")
-        verdicts = audit.run(warehouse)
-        tell(f"computing all tables from {folder}, to compare them row by row")
-        differences = oracle.compare(warehouse, oracle.compute(folder))
-    wrong = [verdict for verdict in verdicts if not verdict.ok]
-    if context.arguments.json:
-        print(
-            json.dumps(
-                {
-                    "checks": [asdict(v) | {"ok": v.ok} for v in verdicts],
-                    "differences": [asdict(each) for each in differences],
-                },
-                default=str,
-            )
-        )
-    else:
-        for verdict in verdicts:
-            print(f"{verdict.name}: {verdict.wrong or 'OK'}")
-        for each in differences:
-            print(each)
-        other = f"other rows in {', '.join(each.table for each in differences)}"
-        print(f"the oracle has {other if differences else 'the same rows'}")
-        print(f"{len(verdicts) - len(wrong)} of {len(verdicts)} checks are OK")
-    return Exit.FAILED if wrong or differences else Exit.OK
-
-
-def _warn_of(last: int | None) -> None:
-    """Say if a warehouse is not at the batch at which the audit is right."""
-    if last is None:
-        raise Refused(
-            "nothing was loaded that could be audited",
-            hint="Load a directory first: `headrace tpcdi load DIR`.",
-        )
-    if last > LAST_BATCH_OF_FILES:
-        tell(
-            f"warning: `stream` has gone on through batch {last}; checks and files end with "
-            f"{LAST_BATCH_OF_FILES}, and what it brought counts as wrong"
-        )
-    elif last < LAST_BATCH_OF_FILES:
-        tell(
-            f"warning: only {last} of {LAST_BATCH_OF_FILES} batches were begun; "
-            "`headrace tpcdi load DIR` goes on with the others"
-        )
 
 
 class _Shown:
@@ -232,9 +175,17 @@ COMMANDS = [
             Action(
                 "audit",
                 "put every check of the benchmark to the warehouse, compute all tables from the "
-                "files a second time, and compare them row by row",
-                _audit,
-                (LOADED, JSON),
+                "files a second time, and compare them row by row; without the files, the checks",
+                run_audit,
+                (
+                    LOADED,
+                    argument(
+                        "--checks",
+                        action="store_true",
+                        help="the checks alone: they need the warehouse, and no files",
+                    ),
+                    JSON,
+                ),
             ),
         ),
     )

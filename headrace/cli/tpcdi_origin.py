@@ -84,8 +84,8 @@ def chosen(named: Path | None, origin: Origin | None) -> Path:
         return named
     if origin is None:
         raise Refused(
-            "nothing was loaded into this data folder",
-            hint="Load a directory first: `headrace tpcdi load DIR`.",
+            "this data folder does not know from which directory it was loaded",
+            hint="Name that directory; or load one: `headrace tpcdi load DIR`.",
         )
     folder = Path(origin.directory)
     if not folder.is_dir():
