@@ -3,7 +3,7 @@
 import random
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,13 @@ def _action(stream: Stream, action: ET.Element) -> dict[str, Any]:
 
 
 class Feed:
-    """A phase: the rows of its files, by stream, and the marks that belong to it."""
+    """A phase: the rows of its files, by stream, and the marks that belong to it.
 
-    def __init__(self, folder: Path, batch: int) -> None:
+    Of a source with several files, these come one after the other; or with dice, as the collector
+    sends them: among each other, the rows of each in their order.
+    """
+
+    def __init__(self, folder: Path, batch: int, dice: random.Random | None = None) -> None:
         here = folder / f"Batch{batch}"
         self.batch = batch
         self.begins = [self.mark(BEGINS, (here / "BatchDate.txt").read_text().strip())]
@@ -87,11 +91,19 @@ class Feed:
         for source in SOURCES:
             if stream := self.stream(source):
                 files = sorted(p for p in here.glob(source.files) if "audit" not in p.name)
-                self.rows[stream.name] = [row for file in files for row in rows_of(stream, file)]
+                self._read(stream, files, dice)
         names = [f"Batch{batch}/*_audit.csv", f"Batch{batch}_audit.csv"]
         names += ["Generator_audit.csv"] if batch == 1 else []
         files = sorted(file for name in names for file in folder.glob(name))
-        self.rows[answers.name] = [row for file in files for row in rows_of(answers, file)]
+        self._read(answers, files, dice)
+
+    def _read(self, stream: Stream, files: Sequence[Path], dice: random.Random | None) -> None:
+        rows = [rows_of(stream, file) for file in files]
+        turns = [number for number, of_file in enumerate(rows) for _ in of_file]
+        if dice:
+            dice.shuffle(turns)
+        left = [iter(of_file) for of_file in rows]
+        self.rows[stream.name] = [next(left[number]) for number in turns]
 
     def stream(self, source: Source) -> Stream | None:
         """Give the stream that a source goes into in this phase."""
@@ -114,11 +126,11 @@ def load(
 ) -> None:
     """Load phases: source by source, or with a seed in batches of any size in any order."""
     for batch in range(first, batches + 1):
-        feed = Feed(folder, batch)
         if seed is None:
-            in_order(trial, feed)
+            in_order(trial, Feed(folder, batch))
         else:
-            interleaved(trial, feed, random.Random(seed * 10 + batch))  # noqa: S311
+            dice = random.Random(seed * 10 + batch)  # noqa: S311
+            interleaved(trial, Feed(folder, batch, dice), dice)
 
 
 def in_order(trial: Trial, feed: Feed, rows_at_once: int = 5_000) -> None:
@@ -134,8 +146,9 @@ def in_order(trial: Trial, feed: Feed, rows_at_once: int = 5_000) -> None:
 
 
 def interleaved(trial: Trial, feed: Feed, dice: random.Random) -> None:
-    """Load a phase in batches of any size of sources in any order; that it begins may be said
-    after all rows, that a source is complete at any time after its own.
+    """Load a phase in batches of any size of sources in any order; that a source is complete is
+    said at any time after its own rows, that the phase begins even after all of that: what is said
+    is in several partitions.
     """
     todo = {name: rows for name, rows in feed.rows.items() if rows}
     unsaid, begun = feed.complete(), False
@@ -150,7 +163,7 @@ def interleaved(trial: Trial, feed: Feed, dice: random.Random) -> None:
         if not begun and not (begins_last and todo) and dice.random() < 0.2:
             begun = True
             said += feed.begins
-        for source in [s for s, name in unsaid.items() if begun and name not in todo]:
+        for source in [s for s, name in unsaid.items() if name not in todo]:
             if unsaid[source] not in given and dice.random() < 0.3:
                 del unsaid[source]
                 said.append(feed.mark(source))

@@ -11,6 +11,7 @@ from loading import REFERS
 
 from etl_procs import Trial
 from tpcdi import oracle, schema
+from tpcdi.dataflow.sources import SOURCES
 from tpcdi.flow import flow
 from tpcdi.oracle.comparison import differences
 
@@ -55,6 +56,11 @@ def test_any_order_and_any_cut_lead_to_the_same_bytes(
         phased.load(trial, folder, seed=seed)
         found = phased.exported(trial)
     assert [table for table in schema.TABLES if found[table] != exported[table]] == []
+
+
+def test_what_a_file_says_stays_in_its_order_for_its_stream_has_one_partition() -> None:
+    streams = {stream for source in SOURCES for stream in (source.first, source.then) if stream}
+    assert {stream.name for stream in streams if stream.wire.partitions != 1} == set()
 
 
 def test_a_phase_that_is_announced_after_all_of_its_rows_leads_to_the_same_bytes(
