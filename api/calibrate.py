@@ -13,9 +13,10 @@ import pyarrow as pa
 from adbc_driver_postgresql import dbapi
 
 from api.costs import Rates
+from api.few import FEW_ROWS, Few
 from api.finish import Finisher
 from api.shims.postgres import BY_COPY
-from api.sources import FEW_ROWS, written
+from api.sources import written
 from etl_procs.columns import Column, Type
 from headrace.clock import Clock
 from migrations.errors import translated
@@ -104,7 +105,7 @@ class Calibration:
 
     def _writing(self, width: int) -> Callable[[], object]:
         table = _rows(width, FEW_ROWS)
-        return lambda: self._ask(READ.format(written(COLUMNS, table).as_string(None)))
+        return lambda: self._ask(READ.format(written(COLUMNS, Few(table)).as_string(None)))
 
     def _fetching(self, width: int) -> Callable[[], object]:
         return lambda: self._ask(FETCH.format(TABLES[width]))

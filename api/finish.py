@@ -6,6 +6,7 @@ DuckDB sees what is handed to it and nothing else.
 from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from decimal import ROUND_HALF_UP, Context, Decimal
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -60,7 +61,9 @@ class Finisher:
                 batches = (batch for some in rows for batch in some.to_batches())
                 given[STAGED] = pa.RecordBatchReader.from_batches(schema_here, self._heard(batches))
             if split.merged:
-                heard = self._heard(there)
+                # DuckDB's threads are busy while they wait: not as long as the warehouse computes.
+                first = next(there, None)
+                heard = self._heard(there if first is None else chain([first], there))
                 given[THERE] = pa.RecordBatchReader.from_batches(_schema(split.cells), heard)
             else:
                 for batch in there:

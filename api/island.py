@@ -22,6 +22,7 @@ from api.catalogue import Catalogue, Shown
 from api.costs import Rates
 from api.cut import Cut, Moment, Part, There
 from api.errors import QueryRefused, Unfinished
+from api.few import Shelf
 from api.finish import Finisher
 from api.grant import Restriction
 from api.joined import NotAlike
@@ -116,6 +117,7 @@ class Island:
         self._finisher = Finisher(setting.memory_mb)
         self._kept: OrderedDict[Hashable, Prepared] = OrderedDict()
         self._compared = lru_cache(KEPT)(compared)
+        self._shelf = Shelf()
 
     @contextmanager
     def answer(self, asked: Asked) -> Iterator[Answer]:
@@ -191,6 +193,7 @@ class Island:
                 self.setting.rates,
                 self.setting.memory_mb * 2**20 // ISLAND_SHARE,
                 kept.weighed,
+                self._shelf,
                 self._clock.monotonic(),
             )
 

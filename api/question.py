@@ -1,19 +1,20 @@
 """A question: a query at an open cut, with what each plan for it would cost, and how it is run."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from api import costs, pieces, plans, wanted
+from api import costs, pieces, plans
 from api.answer import Column, Head
 from api.catalogue import Shown
 from api.costs import Rates, Staged
 from api.cut import Cut, Part
 from api.duck import TYPES
 from api.errors import QueryRefused
+from api.few import Shelf, are_few
 from api.finish import (
     CELLS,
     STAGED,
@@ -29,8 +30,8 @@ from api.pieces import Piece, Pieces
 from api.plans import Candidate, Decision, Moving, Plan, Weighed
 from api.resolve import Template
 from api.shims import Shim, Whole
-from api.sources import are_few
 from api.split import Split
+from api.wanted import Wanted, staged_of
 from etl_procs.model import Kept, Outlet
 from migrations import staged, tables
 
@@ -65,6 +66,7 @@ class Question:
     island_bytes: int
     """More than this is not brought to the island, if a warehouse can answer."""
     weighed: Weighed
+    shelf: Shelf
     now: float
 
     @property
@@ -75,7 +77,7 @@ class Question:
     def decision(self, plan: Plan | None) -> Decision:
         """Choose a plan, the one that is wanted if it can be, or what was chosen a moment ago."""
         amounts = (
-            (p.there, p.rows.bit_length(), p.size.bit_length()) for p in self._parts.values()
+            (p.there, p.rows.bit_length(), p.size.bit_length()) for p in self._wanted.parts.values()
         )
         values = () if isinstance(self.split, str) else tuple(self.split.values.items())
         of, last = (plan, values, *amounts), self.weighed
@@ -94,7 +96,7 @@ class Question:
                     hint=ELSEWHERE,
                 )
             return Decision(only, (only,), "no warehouse has all of its tables")
-        if not self._held:
+        if not self._wanted.held:
             cost_ms = (
                 costs.asked(self.rates, self.place.estimate(self._there())) if in_full else 0.0
             )
@@ -113,36 +115,21 @@ class Question:
     @property
     def _is_little(self) -> bool:
         """Whether of all that is staged only so little can count that nothing need be weighed."""
-        held = self._held.values()
+        held = self._wanted.held.values()
         rows, size = sum(part.rows for part in held), sum(part.size for part in held)
         return rows <= LITTLE_ROWS and size <= LITTLE_BYTES
 
     @cached_property
-    def _parts(self) -> Mapping[Outlet, Part]:
-        """Give the parts of the cut, of what is staged with what can count."""
-        found = dict(self.at.parts)
-        for outlet, rows in self._wanted.items():
-            ranges = found[outlet].staged if len(rows) else ()
-            found[outlet] = replace(found[outlet], staged=ranges, rows=len(rows), size=rows.nbytes)
-        return found
-
-    @property
-    def _held(self) -> Mapping[Outlet, Part]:
-        """Give those of which something is staged."""
-        return _staged(self._parts)
-
-    @cached_property
-    def _wanted(self) -> dict[Outlet, pa.Table]:
-        """Read what is staged and can count, where a query has a condition on it."""
-        return {} if isinstance(self.split, str) else wanted.read(self.split, self.at.parts)
+    def _wanted(self) -> Wanted:
+        return Wanted(self.split, self.at.parts, self.shelf)
 
     def _moving(self, chosen: Candidate, ship: Candidate) -> Moving | None:
         """Compare with what it would take if what is shipped were there already."""
-        held = _staged(self.at.parts)
+        held = staged_of(self.at.parts)
         if any(isinstance(outlet, Kept) for outlet in held):
             return None  # no migration takes a stream
         once_ms = costs.moved(self.rates, self._measured(held).values())
-        sent_ms = costs.sent(self.rates, self._measured(self._held).values())
+        sent_ms = costs.sent(self.rates, self._measured(self._wanted.held).values())
         spent_ms = (chosen.cost_ms or 0.0) - ((ship.cost_ms or 0.0) - sent_ms)
         return Moving(tuple(outlet.full_name for outlet in held), max(spent_ms, 0.0), once_ms)
 
@@ -232,14 +219,14 @@ class Question:
 
     def _there(self) -> str:
         return self.template.filled(
-            [self.place.there(shown, self._parts[shown.outlet]) for shown in self.tables]
+            [self.place.there(shown, self._wanted.parts[shown.outlet]) for shown in self.tables]
         )
 
     def _with_staged(self) -> str:
         """Write the query over what is there and what is shipped."""
         texts = []
         for shown in self.tables:
-            part = self._parts[shown.outlet]
+            part = self._wanted.parts[shown.outlet]
             texts.append((self.place.whole if part.staged else self.place.there)(shown, part))
         return self.template.filled(texts)
 
@@ -272,7 +259,7 @@ class Question:
     def _ship(self) -> Candidate:
         query = self.place.estimate(self._there())
         adds_rows = isinstance(self.split, Split) and not self.split.merged
-        held = list(self._measured(self._held).values())
+        held = list(self._measured(self._wanted.held).values())
         cost = costs.shipped(self.rates, query, held, adds_rows=adds_rows)
         return Candidate(Plan.SHIP, cost)
 
@@ -285,7 +272,7 @@ class Question:
         plain = [home.there(source.shown, self._part(source)) for source in self.split.sources]
         part = home.estimate(self.split.parts[home.dialect].filled(plain))
         return Candidate(
-            Plan.SPLIT, costs.split(self.rates, part, self._measured(self._held).get(outlet))
+            Plan.SPLIT, costs.split(self.rates, part, self._measured(self._wanted.held).get(outlet))
         )
 
     def _why_not(self) -> str:
@@ -296,19 +283,21 @@ class Question:
         return f"the island makes no {others[0]}" if others else ""
 
     def _shipped(self) -> str:
-        for outlet, part in self._held.items():
-            self.place.ship(outlet, part, self._rows(outlet))
+        for outlet in self._wanted.held:
+            self.place.ship(outlet, self._wanted.few(outlet) or self._wanted.rows(outlet))
         return self._with_staged()
 
     def _divided(self, finisher: Finisher) -> Iterator[pa.RecordBatch]:
         assert isinstance(self.split, Split)
-        outlet = self.split.sources[0].shown.outlet
-        home, part, rows = self.homes[outlet], self._parts[outlet], self._rows(outlet)
+        source = self.split.sources[0]
+        outlet = source.shown.outlet
+        home, part, rows = self.homes[outlet], self._part(source), self._wanted.rows(outlet)
         if part.size <= staged.HELD_BYTES:
             rows = [staged.table(outlet, rows)]
         if part.staged and outlet.key:
-            keys = rows if isinstance(rows, list) else self._rows(outlet)
-            self.place.ship(outlet, part, (some.select(list(outlet.key)) for some in keys))
+            keys = rows if isinstance(rows, list) else self._wanted.rows(outlet)
+            of_keys = (some.select(list(outlet.key)) for some in keys)
+            self.place.ship(outlet, self._wanted.few(outlet) or of_keys)
         there = home.rows(self._part_there(self.split, home), of_cells(self.split.cells))
         schema = tables.arrow(outlet)
         return finisher.finish(
@@ -317,14 +306,8 @@ class Question:
 
     def _here(self, outlet: Outlet) -> pa.Table | None:
         """Give what is staged of a table to the island, if anything is."""
-        return staged.table(outlet, self._rows(outlet)) if self._parts[outlet].staged else None
-
-    def _rows(self, outlet: Outlet) -> Iterable[pa.Table]:
-        """Read what is staged of a table, but for what was read already."""
-        if outlet in self._wanted:
-            return [self._wanted[outlet]]
-        part = self._parts[outlet]
-        return staged.carried_of(outlet, part.size, *part.staged)
+        is_held = self._wanted.parts[outlet].staged
+        return staged.table(outlet, self._wanted.rows(outlet)) if is_held else None
 
     def _gather(self) -> Candidate:
         if why_not := self._why_not():
@@ -350,13 +333,13 @@ class Question:
 
     def _cost_and_size(self, made: Pieces) -> tuple[float, int]:
         fetched = [self._home(piece).estimate(self._asked(piece)) for piece in made.pieces]
-        held = self._measured(self._held).values()
+        held = self._measured(self._wanted.held).values()
         size = sum(estimate.rows * estimate.width for estimate in fetched)
         size += sum(one.size for one in held)
         return costs.gathered(self.rates, fetched, held), round(size)
 
     def _part(self, source: Source) -> Part:
-        return self._parts[source.shown.outlet]
+        return self._wanted.parts[source.shown.outlet]
 
     def _home(self, piece: Piece) -> Shim:
         return self.homes[piece.sources[0].shown.outlet]
@@ -387,7 +370,3 @@ class Question:
             if held is not None:
                 given[here] = held
         return finisher.gather(self.split, made, self.columns, given)
-
-
-def _staged(parts: Mapping[Outlet, Part]) -> Mapping[Outlet, Part]:
-    return {outlet: part for outlet, part in parts.items() if part.staged}

@@ -17,6 +17,7 @@ from psycopg import sql
 
 from api.catalogue import Shown
 from api.cut import Part, There
+from api.few import Few
 from etl_procs.columns import Column, Type
 from etl_procs.model import Kept, Outlet
 from migrations import tables
@@ -25,9 +26,6 @@ SELECT: LiteralString = "SELECT {columns} FROM {table} AS there"
 NOT_SHIPPED: LiteralString = "NOT EXISTS (SELECT FROM pg_temp.{shipped} AS staged WHERE {same})"
 SHIPPED: LiteralString = "SELECT {columns} FROM pg_temp.{shipped} AS staged"
 NOT_DELETED: LiteralString = "NOT {deleted}"
-
-FEW_ROWS, FEW_BYTES = 10_000, 2 * 2**20
-"""So much at most is written into a query."""
 
 BOTH: LiteralString = """\
 SELECT {columns} FROM (
@@ -110,28 +108,22 @@ def whole(shown: Shown, part: Part, shipped: str) -> sql.Composed:
     )
 
 
-def are_few(part: Part) -> bool:
-    """Tell whether what is staged is to be written into the query."""
-    return part.rows <= FEW_ROWS and part.size <= FEW_BYTES
-
-
-def there_unless_written(shown: Shown, part: Part, rows: pa.Table | None) -> sql.Composed:
+def there_unless_written(shown: Shown, part: Part, few: Few | None) -> sql.Composed:
     """Select what it has, but for the keys of rows; None: they are not known yet."""
-    return _there(shown, part, [_not_written(shown.outlet, rows)])
+    return _there(shown, part, [_not_written(shown.outlet, few)])
 
 
-def whole_written(shown: Shown, part: Part, rows: pa.Table | None) -> sql.Composed:
+def whole_written(shown: Shown, part: Part, few: Few | None) -> sql.Composed:
     """Select what it has, and these rows."""
     outlet, conditions = shown.outlet, list[sql.Composable]()
     columns = outlet.columns.columns
     if not shown.where:  # which may name any of them
         columns = tuple(c for c in columns if c.name in (*shown.columns, *outlet.key))
-    added = rows
+    added = few
     if outlet.key:
-        not_written = _not_written(outlet, rows)
+        not_written = _not_written(outlet, few)
         conditions.append(sql.SQL(IS_WRITTEN).format(not_written=not_written))
-        if rows is not None:
-            added = rows.filter(pc.invert(rows[tables.DELETED]))
+        added = few and few.added
     both = sql.SQL(BOTH).format(
         columns=_names(shown.columns),
         all=_names([column.name for column in columns]),
@@ -141,16 +133,16 @@ def whole_written(shown: Shown, part: Part, rows: pa.Table | None) -> sql.Compos
     return both + _where(shown, conditions)
 
 
-def _not_written(outlet: Outlet, rows: pa.Table | None) -> sql.Composed:
+def _not_written(outlet: Outlet, few: Few | None) -> sql.Composed:
     columns = [column for column in outlet.columns.columns if column.name in outlet.key]
     names = _names([column.name for column in columns])
     if len(columns) == 1:
-        is_new = sql.SQL(NONE_OF).format(key=names, values=_values(columns[0], rows))
+        is_new = sql.SQL(NONE_OF).format(key=names, values=_values(columns[0], few))
     else:
-        is_new = sql.SQL(NOT_WRITTEN).format(key=names, written=written(columns, rows))
-    if not rows:
+        is_new = sql.SQL(NOT_WRITTEN).format(key=names, written=written(columns, few))
+    if few is None or not len(few.rows):
         return is_new
-    outside = [_outside(c, rows[c.name]) for c in columns if c.type in ORDERED]
+    outside = [_outside(c, few.rows[c.name]) for c in columns if c.type in ORDERED]
     return sql.SQL("({})").format(sql.SQL(" OR ").join([*outside, is_new]))
 
 
@@ -165,26 +157,16 @@ def _outside(column: Column, values: pa.ChunkedArray) -> sql.Composed:
     return sql.SQL(OUTSIDE).format(name=sql.Identifier(column.name), least=least, most=most)
 
 
-def written(columns: Sequence[Column], rows: pa.Table | None) -> sql.Composed:
+def written(columns: Sequence[Column], few: Few | None) -> sql.Composed:
     """Write rows as what stands in a FROM clause."""
-    values = [_values(column, rows) for column in columns]
+    values = [_values(column, few) for column in columns]
     names = _names([column.name for column in columns])
     return sql.SQL(WRITTEN).format(values=sql.SQL(", ").join(values), names=names)
 
 
-def _values(column: Column, rows: pa.Table | None) -> sql.Composed:
-    array = UNKNOWN if rows is None else _array(column, rows[column.name])
+def _values(column: Column, few: Few | None) -> sql.Composed:
+    array = UNKNOWN if few is None else few.array(column)
     return sql.SQL("{}::{}[]").format(sql.Literal(array), sql.SQL(_type(column)))
-
-
-def _array(column: Column, values: pa.ChunkedArray) -> str:
-    """Write a column as PostgreSQL reads an array."""
-    texts = pc.cast(values, pa.string()).combine_chunks()
-    if column.type is Type.TEXT:
-        escaped = pc.replace_substring_regex(texts, r'(["\\\\])', r"\\\1")
-        texts = pc.binary_join_element_wise('"', escaped, '"', "")
-    listed = pa.ListArray.from_arrays([0, len(texts)], pc.fill_null(texts, "NULL"))
-    return f"{{{pc.binary_join(listed, ',')[0].as_py()}}}"
 
 
 def _there(shown: Shown, part: Part, conditions: list[sql.Composable]) -> sql.Composed:

@@ -3,7 +3,9 @@ columns with. Who asks for one key among many has no other than its row sent to 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from api.cut import Part
+from api.few import Few, Shelf, are_few
 from api.joined import Source, conditions
 from api.kinds import LITERAL_MOST, Sort, of_columns
 from api.split import Split
@@ -30,7 +33,59 @@ READ_ROWS, READ_BYTES = 100_000, 16 * 2**20
 """So much at most is read of what is staged before a plan is chosen."""
 
 
-def read(divided: Split, parts: Mapping[Outlet, Part]) -> dict[Outlet, pa.Table]:
+class Wanted:
+    """What is staged, and can count for a query; it is read when it is asked for."""
+
+    def __init__(self, divided: Split | str, parts: Mapping[Outlet, Part], shelf: Shelf) -> None:
+        self._divided = divided
+        self._parts = parts
+        self._shelf = shelf
+
+    @cached_property
+    def parts(self) -> Mapping[Outlet, Part]:
+        """Give the parts of the cut, of what is staged with what can count."""
+        found = dict(self._parts)
+        for outlet, rows in self._met.items():
+            ranges = found[outlet].staged if len(rows) else ()
+            found[outlet] = replace(found[outlet], staged=ranges, rows=len(rows), size=rows.nbytes)
+        return found
+
+    @property
+    def held(self) -> Mapping[Outlet, Part]:
+        """Give those of which something is staged."""
+        return staged_of(self.parts)
+
+    def few(self, outlet: Outlet) -> Few | None:
+        """Give what is staged of a table, if it is to be written into the query."""
+        part = self.parts[outlet]
+        if not are_few(part):
+            return None
+        rows = self._met.get(outlet)
+        return self._shelf.few(outlet, part) if rows is None else Few(rows)
+
+    def rows(self, outlet: Outlet) -> Iterable[pa.Table]:
+        """Read it, but for what was read already."""
+        if (few := self.few(outlet)) is not None:
+            return [few.rows]
+        if outlet in self._met:
+            return [self._met[outlet]]
+        part = self.parts[outlet]
+        return staged.carried_of(outlet, part.size, *part.staged)
+
+    @cached_property
+    def _met(self) -> Mapping[Outlet, pa.Table]:
+        """Give what meets the query's conditions, of what they are looked at for."""
+        if isinstance(self._divided, str):
+            return {}
+        return _read(self._divided, self._parts, self._shelf)
+
+
+def staged_of(parts: Mapping[Outlet, Part]) -> Mapping[Outlet, Part]:
+    """Give those of which something is staged."""
+    return {outlet: part for outlet, part in parts.items() if part.staged}
+
+
+def _read(divided: Split, parts: Mapping[Outlet, Part], shelf: Shelf) -> dict[Outlet, pa.Table]:
     """Read what is staged and can count, where a query has a condition on it. Of rows that are
     hidden from the caller, how many meet it must not be told by the plan.
     """
@@ -41,6 +96,9 @@ def read(divided: Split, parts: Mapping[Outlet, Part]) -> dict[Outlet, pa.Table]
         is_small = part.rows <= READ_ROWS and part.size <= READ_BYTES
         is_asked_for = source.filter and named[outlet] == 1 and not source.shown.where
         if part.staged and is_small and is_asked_for:
+            if are_few(part):
+                found[outlet] = wanted(source, divided.values, shelf.few(outlet, part).rows)
+                continue
             rows = (
                 wanted(source, divided.values, some) for some in staged.read(outlet, *part.staged)
             )

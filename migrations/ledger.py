@@ -80,7 +80,7 @@ READ_MERGED: LiteralString = """\
 SELECT dataflow, partition, batch FROM headrace.merged WHERE dataflow = ANY(%(dataflows)s)"""
 
 STANDING: LiteralString = """\
-SELECT dataflow, partition, arrived.core, arrived.batch, merged.batch
+SELECT dataflow, partition, arrived.core::text, arrived.batch, merged.batch
 FROM headrace.ledger AS arrived JOIN headrace.merged AS merged USING (dataflow, partition)
 WHERE dataflow = ANY({dataflows})"""
 
@@ -224,7 +224,10 @@ def standing(dataflows: list[str]) -> sql.Composed:
 
 def standings(rows: Iterable[tuple[Any, ...]]) -> dict[Place, Standing]:
     """Read what that tells."""
-    return {(dataflow, partition): Standing(*row) for dataflow, partition, *row in rows}
+    return {
+        (dataflow, partition): Standing(core and UUID(core), arrived, merged)
+        for dataflow, partition, core, arrived, merged in rows
+    }
 
 
 def merged(connection: psycopg.Connection[Any], dataflows: list[str]) -> dict[Place, int]:

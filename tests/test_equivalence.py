@@ -16,7 +16,7 @@ import pytest
 from random_queries import Queries
 from shop import HERE, Answering, Warehoused, island_over
 
-from api import costs, sources
+from api import costs, few
 from api.catalogue import Catalogue
 from api.cut import Freshness
 from api.errors import QueryRefused, Unfinished
@@ -160,7 +160,7 @@ def searched(home: Path, url: str, seed: int, count: int) -> Counter[Plan]:
     random = Random(seed)  # noqa: S311 - repeatable on purpose
     with divided(home, url, random) as rows, pytest.MonkeyPatch.context() as patch:
         if seed % 2:  # what is shipped goes into temporary tables, and is read a piece at a time
-            patch.setattr(sources, "FEW_ROWS", 0)
+            patch.setattr(few, "FEW_ROWS", 0)
             patch.setattr(staged, "HELD_BYTES", 0)
         for _ in range(count):
             query = queries.query()

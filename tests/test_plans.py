@@ -17,7 +17,8 @@ from serving import Client, assert_problem, serving
 from shop import HERE, Answering, Warehoused, ask, island_over
 from waiting import until
 
-from api import costs, plans, sources
+from api import costs, plans
+from api import few as few_rows
 from api.calibrate import Calibration
 from api.costs import Estimate, Rates, Staged
 from api.cut import Freshness
@@ -110,7 +111,7 @@ def test_a_query_that_is_repeated_proposes_the_migration_that_pays(
     for _ in range(3):
         client.send("POST", "/v1/query", json.dumps({"sql": of_few}))
     assert explained(client, of_few)["proposal"] is None, "a row costs less than moving it would"
-    store.sell(*((id, 1.0, "a") for id in range(sources.FEW_ROWS)))
+    store.sell(*((id, 1.0, "a") for id in range(few_rows.FEW_ROWS)))
     assert explained(client, sql)["proposal"] is None
     client.send("POST", "/v1/query", json.dumps({"sql": sql}))
     assert explained(client, sql)["proposal"] is None, "asked once, it costs what moving would"
@@ -118,7 +119,7 @@ def test_a_query_that_is_repeated_proposes_the_migration_that_pays(
         client.send("POST", "/v1/query", json.dumps({"sql": sql}))
     found = explained(client, sql)["proposal"]
     assert (found["tables"], found["times"]) == (["shop.sales"], 3)
-    read_ms = (sources.FEW_ROWS + 1) * Rates().shipped_us_per_row / 1_000
+    read_ms = (few_rows.FEW_ROWS + 1) * Rates().shipped_us_per_row / 1_000
     assert found["spent_ms"] == pytest.approx(3 * (found["once_ms"] + read_ms))
     assert explained(client, "SELECT 1")["proposal"] is None
     store.push(connection)
@@ -338,7 +339,7 @@ def test_how_many_hidden_rows_meet_a_condition_does_not_choose_the_plan(
     island: Answering, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     store.push(connection)
-    store.sell(*((id, 9.0, "secret") for id in range(sources.FEW_ROWS)))
+    store.sell(*((id, 9.0, "secret") for id in range(few_rows.FEW_ROWS)))
     for where, expected in (("", {"warehouse", "split"}), ("price < 3", {"split"})):
         island.tables = (("shop.sales", Restriction(("id", "note"), where)),)
         found = set()
@@ -354,7 +355,7 @@ def test_how_much_can_count_says_how_it_is_sent(tmp_path: Path, warehouse_url: s
     every.GIVEN.clear()
     with warehouse.connect(warehouse_url, application="test") as connection:
         layout.prepare(connection, HERE, every.flow)
-    rows = [((id, 1, *[None] * 7), False) for id in range(sources.FEW_ROWS + 1)]
+    rows = [((id, 1, *[None] * 7), False) for id in range(few_rows.FEW_ROWS + 1)]
     store.run(every.numbers, *every.batches([rows]))
     sql = "SELECT n, count(*) FROM states WHERE id >= {} GROUP BY n"
     for least, is_written in ((0, False), (900, True)):
@@ -494,7 +495,7 @@ def test_what_was_shipped_does_not_stay_behind(
     island: Answering, store: shop.Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of a transaction that was rolled back would stay in a temporary table's file."""
-    monkeypatch.setattr(sources, "FEW_ROWS", 1_000)
+    monkeypatch.setattr(few_rows, "FEW_ROWS", 1_000)
     store.sell(*[(number, 1.0, "x" * 100) for number in range(2_000)])
     for _ in range(3):
         assert island.query("SELECT count(*) FROM sales", plan=Plan.SHIP).rows == ((2_000,),)

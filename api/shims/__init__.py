@@ -9,6 +9,7 @@ from api.answer import Column
 from api.catalogue import Flow, Shown
 from api.costs import Estimate
 from api.cut import Part, Seen
+from api.few import Few
 from etl_procs.model import Outlet
 
 
@@ -64,7 +65,7 @@ class Whole(Shim, Protocol):
         """Get ready to be sent rows of these tables: before a snapshot, which only reads."""
         ...
 
-    def ship(self, outlet: Outlet, part: Part, rows: Iterable[pa.Table]) -> None:
+    def ship(self, outlet: Outlet, rows: Few | Iterable[pa.Table]) -> None:
         """Send rows of a table, or their keys alone; they are there until the snapshot ends."""
         ...
 

@@ -1,7 +1,8 @@
-"""PostgreSQL: a session of two connections that see one state.
+"""PostgreSQL: a session of two connections.
 
-One looks at the ledger and at types; the other brings rows as Arrow, and has what is shipped in
-temporary tables, which are there for one transaction.
+One sees a state: it looks at the ledger, has what is shipped in temporary tables, which are there
+for one transaction, and brings rows as Arrow. The other asks what PostgreSQL would do: that needs
+no state.
 """
 
 import logging
@@ -24,6 +25,7 @@ from api.catalogue import Flow, Shown
 from api.costs import Estimate
 from api.cut import Part, Seen
 from api.errors import SLOW, LimitExceeded, NotReady, QueryRefused
+from api.few import Few, are_few
 from api.shims.exact import exact
 from etl_procs.model import Outlet
 from headrace.errors import HeadraceError
@@ -49,8 +51,6 @@ AS_ISLAND: LiteralString = "SET ROLE headrace_island"
 LIMIT: LiteralString = "SELECT set_config('statement_timeout', {timeout_ms}::text, false)"
 
 BEGIN: LiteralString = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-EXPORT: LiteralString = "SELECT pg_export_snapshot()"
-IMPORT: LiteralString = "SET TRANSACTION SNAPSHOT {snapshot}"
 ANALYZE: LiteralString = "ANALYZE pg_temp.{name}"
 
 EXPLAIN = b"EXPLAIN (FORMAT JSON) "
@@ -87,7 +87,7 @@ class Postgres:
         self._place = place
         self._timeout_ms = 0
         self._made: dict[Outlet, str] = {}
-        self._written: dict[Outlet, pa.Table] = {}
+        self._written: dict[Outlet, Few] = {}
         """Rows that are to be written into the query at hand."""
         self._coming: Generator[pa.RecordBatch] | None = None
         """The rows of a query that have not all come yet."""
@@ -127,25 +127,22 @@ class Postgres:
             try:
                 with _told(self._timeout_ms):
                     self._do(sources.created(name, outlet))
-            except NotReady as error:
+            except _Lacking as error:
                 raise _unprepared(outlet.dataflow) from error
             self._made[outlet] = name
 
     def snapshot(self, flows: Sequence[Flow]) -> Seen:
-        """Begin on both connections."""
+        """Begin a transaction, and look at the ledger."""
         names = [flow.name for flow in flows]
-        begin = [sql.SQL(BEGIN), sql.SQL(EXPORT), *([ledger.standing(names)] if names else [])]
-        with translated("looking at the warehouse's ledger"), _ready(", ".join(names)):
-            cursor = self._looking.execute(sql.SQL("; ").join(begin))  # one way, and one back
-            cursor.nextset()
-            ((snapshot,),) = cursor.fetchall()
-            seen = ledger.standings(cursor) if cursor.nextset() else {}
+        try:
+            with _told(self._timeout_ms):
+                self._do(sql.SQL(BEGIN))
+                seen = ledger.standings(self._told_of(ledger.standing(names))) if names else {}
+        except _Lacking as error:
+            raise _unprepared(", ".join(names)) from error
         for flow in flows:
             if any((flow.name, partition) not in seen for partition in range(len(flow.places))):
                 raise _unprepared(flow.name)
-        with _told(self._timeout_ms):
-            self._do(sql.SQL(BEGIN))
-            self._do(sql.SQL(IMPORT).format(snapshot=snapshot))
         return seen
 
     @cached_property
@@ -161,16 +158,16 @@ class Postgres:
 
     def there_unless(self, shown: Shown, part: Part) -> str:
         """Select it but for the keys that were shipped."""
-        if sources.are_few(part):
-            rows = self._written.get(shown.outlet)
-            return sources.there_unless_written(shown, part, rows).as_string(None)
+        if are_few(part):
+            few = self._written.get(shown.outlet)
+            return sources.there_unless_written(shown, part, few).as_string(None)
         return sources.there_unless(shown, part, self._made[shown.outlet]).as_string(None)
 
     def whole(self, shown: Shown, part: Part) -> str:
         """Select it, and what was shipped."""
-        if sources.are_few(part):
-            rows = self._written.get(shown.outlet)
-            return sources.whole_written(shown, part, rows).as_string(None)
+        if are_few(part):
+            few = self._written.get(shown.outlet)
+            return sources.whole_written(shown, part, few).as_string(None)
         return sources.whole(shown, part, self._made[shown.outlet]).as_string(None)
 
     def estimate(self, query: str) -> Estimate:
@@ -180,12 +177,12 @@ class Postgres:
         plan = cast(Any, found)[0]["Plan"]
         return Estimate(plan["Plan Rows"], plan["Plan Width"], plan["Total Cost"])
 
-    def ship(self, outlet: Outlet, part: Part, rows: Iterable[pa.Table]) -> None:
+    def ship(self, outlet: Outlet, rows: Few | Iterable[pa.Table]) -> None:
         """Copy rows into a temporary table, and have PostgreSQL look at them; keep a few for the
         text of the query.
         """
-        if sources.are_few(part):
-            self._written[outlet] = pa.concat_tables(rows)
+        if isinstance(rows, Few):
+            self._written[outlet] = rows
             return
         name = self._made[outlet]
         count = 0
@@ -230,7 +227,7 @@ class Postgres:
             self._coming = None
 
     def end(self) -> None:
-        """End both transactions. Only a commit takes away what was shipped, files and all."""
+        """End the transaction. Only a commit takes away what was shipped, files and all."""
         self._written.clear()
         with _told(self._timeout_ms):
             if self._coming is not None:  # all that nobody wants any more would be read first
@@ -238,8 +235,6 @@ class Postgres:
                 self._coming.close()
                 self._coming = None
             self._do(sql.SQL("COMMIT"))
-        with translated("ending a query"):
-            self._looking.execute("COMMIT")
 
     def cancel(self) -> None:
         """Cancel on both connections. If the server is away, the query at hand will say so."""
@@ -256,8 +251,14 @@ class Postgres:
 
     def _do(self, statement: sql.Composable) -> None:
         with self._asking.cursor() as cursor:
-            cursor.adbc_statement.set_options(**{BY_COPY: "false"})
+            cursor.executescript(statement.as_string(self._looking))
+
+    def _told_of(self, statement: sql.Composable) -> list[tuple[Any, ...]]:
+        with self._asking.cursor() as cursor:
+            cursor.adbc_statement.set_options(**{BY_COPY: "false"})  # which takes longer to begin
             cursor.execute(statement.as_string(self._looking))
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            return rows
 
     def _type(self, oid: int) -> str:
         info = self._looking.adapters.types.get(oid)
@@ -306,12 +307,8 @@ def _checked(result: Any) -> Any:
     return result
 
 
-@contextmanager
-def _ready(dataflow: str) -> Iterator[None]:
-    try:
-        yield
-    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-        raise _unprepared(dataflow) from error
+class _Lacking(NotReady):
+    """There is no such table or schema."""
 
 
 def _unprepared(dataflow: str) -> NotReady:
@@ -351,7 +348,7 @@ def _error(state: str, primary: str, hint: str, timeout_ms: int) -> HeadraceErro
             hint="The engine lets it read its dataflows' tables when it starts.",
         )
     if state == NO_SCHEMA or (state == NO_TABLE and TABLE.search(primary)):
-        return NotReady(
+        return _Lacking(
             f"the warehouse lacks a table of the query: {primary}",
             hint="The engine makes it when it is started with the dataflow that defines it.",
         )
