@@ -62,7 +62,7 @@ HEADERS: Document = {
         "schema": {"type": "string"},
     },
 }
-WITH_RETRY, WITH_CHALLENGE = ("429",), ("401", "403")
+WITH_RETRY, WITH_CHALLENGE = ("429", "503"), ("401", "403")
 
 BODY_TOO_LARGE, BUG = 413, 500
 

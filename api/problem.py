@@ -39,7 +39,7 @@ STATUSES: Mapping[HTTPStatus, tuple[type[HeadraceError], ...]] = {
     HTTPStatus.FORBIDDEN: (errors.ScopeMissing, errors.TablesOnly),
     HTTPStatus.TOO_MANY_REQUESTS: (errors.TooManyRequests,),
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: (errors.HeadersTooLarge,),
-    HTTPStatus.SERVICE_UNAVAILABLE: (errors.Busy, NotRunning, Passing),
+    HTTPStatus.SERVICE_UNAVAILABLE: (errors.Busy, errors.WorkerEnded, NotRunning, Passing),
     HTTPStatus.NOT_FOUND: (
         *(NoSuchCall, NoSuchDataflow, NoSuchLetter, NoSuchWarehouse, MigrationUnknown),
         *(errors.NoSuchTable, errors.NoSuchRow),

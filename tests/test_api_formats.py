@@ -211,7 +211,8 @@ def test_a_worker_that_is_killed_before_json_is_whole_is_a_problem(
     until(lambda: "WITH RECURSIVE" in running(connection), 20, lambda: running(connection))
     kill_workers()
     thread.join()
-    assert_problem(replies[0], 500, "WorkerEnded")
+    assert_problem(replies[0], 503, "WorkerEnded")
+    assert replies[0].headers["retry-after"] == "1"
 
 
 def test_a_client_that_goes_away_ends_its_query(

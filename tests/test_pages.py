@@ -211,6 +211,6 @@ def test_a_worker_that_is_killed_while_it_keeps_pages_leaves_none(
         for worker in active_children():
             worker.kill()
         thread.join()
-        assert_problem(replies[0], 500, "WorkerEnded")
+        assert_problem(replies[0], 503, "WorkerEnded")
         until(lambda: not any(folder.iterdir()), 30, lambda: "what was begun is still there")
         assert asked(client, sql="SELECT 1").status == 200
