@@ -1,8 +1,10 @@
 """The REST API."""
 
 import logging
-from collections.abc import Iterable
+from asyncio import gather
+from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from http import HTTPStatus
 
 from anyio import to_thread
@@ -19,6 +21,7 @@ from api.guard import guarded
 from api.island import Setting, check_core, check_warehouse
 from api.metrics import Figures
 from api.openapi import ABOUT, Described, operation_id
+from api.problem import RETRY_AFTER_S
 from api.queries import Queries
 from api.values import dump
 from headrace.errors import HeadraceError, NotRunning
@@ -32,6 +35,8 @@ UNREADY: tuple[tuple[type[HeadraceError], str], ...] = (
     (HeadraceError, "refuses"),
 )
 
+OK = "ok"
+
 TAG: list[str | Enum] = ["the API"]
 
 log = logging.getLogger(__name__)
@@ -42,7 +47,7 @@ class Readiness(BaseModel):
 
     ready: bool
     core: str
-    warehouse: str
+    warehouses: dict[str, str]
 
 
 def create(queries: Queries, figures: Figures, front: Front, parts: Iterable[APIRouter]) -> FastAPI:
@@ -86,26 +91,37 @@ def create(queries: Queries, figures: Figures, front: Front, parts: Iterable[API
 
     @app.get("/readyz", tags=TAG, response_model=Readiness, responses={503: {"model": Readiness}})
     async def readyz() -> Response:
-        """Tell whether queries can be answered at every freshness, and if not, why."""
-        found = await to_thread.run_sync(_readiness, queries.setting, logged)
+        """Tell whether queries can be answered at every freshness in every warehouse, and if not,
+        why.
+        """
+        found = await _readiness(queries.setting, logged)
         status = HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return Response(dump(found.model_dump()), status, media_type="application/json")
+        later = {} if found.ready else {"Retry-After": str(RETRY_AFTER_S)}
+        return Response(dump(found.model_dump()), status, later, "application/json")
 
     return app
 
 
-def _readiness(setting: Setting, logged: dict[str, str]) -> Readiness:
-    """Ask both sides. Anybody may ask, so the details go to the log only, and once."""
-    found = {}
-    for side, check in (("core", check_core), ("warehouse", check_warehouse)):
-        try:
-            check(setting)
-        except HeadraceError as error:
-            if logged.get(side) != error.what:
-                log.warning("not ready: %s: %s", side, error.what)
-            logged[side] = error.what
-            found[side] = next(words for kind, words in UNREADY if isinstance(error, kind))
-        else:
-            found[side] = "ok"
-            logged.pop(side, None)
-    return Readiness(ready=all(said == "ok" for said in found.values()), **found)
+async def _readiness(setting: Setting, logged: dict[str, str]) -> Readiness:
+    """Ask all sides at once: one that is away takes its time."""
+    checks: list[tuple[str, Callable[[Setting], None]]] = [("core", check_core)]
+    checks += [(place.name, partial(check_warehouse, place)) for place in setting.warehouses]
+    asked = (partial(_checked, side, check, setting, logged) for side, check in checks)
+    core, *found = await gather(*map(to_thread.run_sync, asked))
+    named = {place.name: said for place, said in zip(setting.warehouses, found, strict=True)}
+    return Readiness(ready={core, *found} == {OK}, core=core, warehouses=named)
+
+
+def _checked(
+    side: str, check: Callable[[Setting], None], setting: Setting, logged: dict[str, str]
+) -> str:
+    """Ask one side. Anybody may ask, so the details go to the log only, and once."""
+    try:
+        check(setting)
+    except HeadraceError as error:
+        if logged.get(side) != error.what:
+            log.warning("not ready: %s: %s", side, error.what)
+        logged[side] = error.what
+        return next(words for kind, words in UNREADY if isinstance(error, kind))
+    logged.pop(side, None)
+    return OK

@@ -42,7 +42,7 @@ from migrations.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
-ISLAND_SHARE = 4
+JOINED_SHARE = 4
 """So small a part of its memory is for rows that it joins: what it makes of them needs the rest."""
 KEPT = 256
 """Queries whose text was looked at, and that are kept for when they come again: also with other
@@ -191,7 +191,7 @@ class Island:
                 homes,
                 place,
                 self.setting.rates,
-                self.setting.memory_mb * 2**20 // ISLAND_SHARE,
+                self.setting.memory_mb * 2**20 // JOINED_SHARE,
                 kept.weighed,
                 self._shelf,
                 self._clock.monotonic(),
@@ -324,9 +324,8 @@ def check_core(setting: Setting) -> None:
         Reader(path).check()
 
 
-def check_warehouse(setting: Setting) -> None:
-    """Raise what keeps the first warehouse from answering: it is away, or has no tables yet."""
-    place = setting.warehouses[0]
+def check_warehouse(place: Warehouse, setting: Setting) -> None:
+    """Raise what keeps a warehouse from answering: it is away, or has no tables yet."""
     flows = setting.catalogue.flows.keys()
     taken = flows & {o.dataflow for o in setting.catalogue.outlets if place.takes(o)}
     sessions = Sessions(setting.memory_mb)

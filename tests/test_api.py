@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from multiprocessing import active_children
@@ -38,7 +39,7 @@ from etl_procs.reader import Reader
 from headrace import config
 from headrace.cli.api import listen
 from headrace.clock import SystemClock
-from migrations import warehouse
+from migrations import layout, warehouse
 
 SALES = '{"sql": "SELECT id, price, note FROM sales ORDER BY id"}'
 
@@ -212,7 +213,7 @@ def test_health_tells_what_is_missing_and_needs_no_key(client: Client) -> None:
     assert client.send("GET", "/livez", key=None).document == {"live": True}
     ready = client.send("GET", "/readyz", key=None)
     assert ready.status == 200
-    assert ready.document == {"ready": True, "core": "ok", "warehouse": "ok"}
+    assert ready.document == {"ready": True, "core": "ok", "warehouses": {"default": "ok"}}
 
 
 def test_it_is_ready_without_tables_where_no_dataflow_has_an_outlet(
@@ -239,7 +240,7 @@ def test_a_warehouse_that_is_away_is_told_as_503(store: shop.Shop) -> None:
         assert ready.status == 503
         assert ready.document["ready"] is False
         assert ready.document["core"] == "ok"
-        assert ready.document["warehouse"] == "does not answer"
+        assert ready.document["warehouses"] == {"default": "does not answer"}
         assert b"hidden" not in reply.body + ready.body
 
 
@@ -248,7 +249,29 @@ def test_it_is_not_ready_without_a_core_or_tables(warehouse_url: str, tmp_path: 
         ready = client.send("GET", "/readyz", key=None)
         assert ready.status == 503
         assert ready.document["core"] == "is not there yet"
-        assert ready.document["warehouse"] == "its tables are not there yet"
+        assert ready.document["warehouses"] == {"default": "its tables are not there yet"}
+
+
+def test_of_each_warehouse_it_is_told_whether_it_is_ready(
+    connection: warehouse.Connection, warehouse_url: str, second_url: str, store: shop.Shop
+) -> None:
+    setting = island_over(warehouse_url, store.reader).setting
+    (first,) = setting.warehouses
+    second = warehouse.Warehouse("second", second_url)
+    third = warehouse.Warehouse("third", "postgresql://someone:hidden@127.0.0.1:1/postgres")
+    with serving(Island(replace(setting, warehouses=(first, second, third)))) as client:
+        ready = client.send("GET", "/readyz", key=None)
+        assert (ready.status, ready.headers["retry-after"]) == (503, "1")
+        said = {
+            "default": "ok",
+            "second": "its tables are not there yet",
+            "third": "does not answer",
+        }
+        assert ready.document == {"ready": False, "core": "ok", "warehouses": said}
+    with warehouse.connect(second_url, application="test") as opened:
+        layout.prepare(opened, second, shop.flow)
+    with serving(Island(replace(setting, warehouses=(first, second)))) as client:
+        assert client.send("GET", "/readyz", key=None).document["ready"] is True
 
 
 @pytest.mark.parametrize(
@@ -259,7 +282,7 @@ def test_a_bad_url_shows_its_password_nowhere(
 ) -> None:
     with serving(island_over(url, store.reader)) as client:
         ready = client.send("GET", "/readyz", key=None)
-        assert ready.document == {"ready": False, "core": "ok", "warehouse": "refuses"}
+        assert ready.document["warehouses"] == {"default": "refuses"}
         reply = client.ask("SELECT 1")
         assert_problem(reply, 500, "ConfigError")
     assert "warehouse.url is not" in caplog.text

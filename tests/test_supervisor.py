@@ -131,13 +131,29 @@ def test_why_a_part_is_not_ready_is_one_plain_sentence(home: Home) -> None:
     ("body", "said"),
     [
         (
-            b'{"ready": false, "core": "ok", "warehouse": "it is away:\\n\\tIs it running?"}',
-            "the API is not ready: it is away:",
+            b'{"ready": false, "core": "is not there yet", "warehouses": {"default": "ok"}}',
+            "the API is not ready: is not there yet",
+        ),
+        (
+            b'{"core": "ok", "warehouses": {"a": "does not answer", "b": "refuses"}}',
+            "the API is not ready: a does not answer; b refuses",
         ),
         (b"<html>", "the API is not ready"),
     ],
 )
 def test_why_the_api_is_not_ready_is_told_in_words(body: bytes, said: str) -> None:
+    with pytest.raises(NotRunning) as caught:
+        probe_unready(body)
+    assert caught.value.what == said
+
+
+def test_a_warehouse_that_is_away_does_not_keep_the_api_from_being_up_for_the_others() -> None:
+    probe_unready(b'{"core": "ok", "warehouses": {"here": "ok", "there": "does not answer"}}')
+
+
+def probe_unready(body: bytes) -> None:
+    """Probe an API that says that it is not ready."""
+
     class Unready(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(503)
@@ -146,9 +162,7 @@ def test_why_the_api_is_not_ready_is_told_in_words(body: bytes, said: str) -> No
 
     with HTTPServer(("127.0.0.1", 0), Unready) as api:
         threading.Thread(target=api.handle_request).start()
-        with pytest.raises(NotRunning) as caught:
-            wiring._api_is_ready(f"127.0.0.1:{api.server_port}")
-    assert caught.value.what == said
+        wiring._api_is_ready(f"127.0.0.1:{api.server_port}")
 
 
 class Skewed(SystemClock):

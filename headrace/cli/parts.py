@@ -21,6 +21,12 @@ from headrace.local.state import PartState, StackState, State
 
 BROKER, POSTGRES, ENGINE, API = NAMES = (broker.NAME, postgres.NAME, "engine", "api")
 
+# A warehouse that nobody answers for takes the API 5 s to see.
+READY_TIMEOUT_S = 10.0
+
+# What comes of reading something else than what /readyz says.
+NOT_SIDES = (ValueError, LookupError, TypeError, AttributeError)
+
 # A program of ours that ends with one of these will end the same way again.
 FINAL_EXITS = frozenset({Exit.CONFIG, Exit.MISSING, Exit.REFUSED})
 
@@ -154,24 +160,40 @@ def _engine_is_ready(home: Home, pid: int) -> None:
 
 
 def _api_is_ready(address: str) -> None:
-    connection = HTTPConnection(address, timeout=PROBE_TIMEOUT_S)
+    connection = HTTPConnection(address, timeout=READY_TIMEOUT_S)
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
-        if answer.status != 200:
-            raise NotRunning(_unready(answer.read()), hint="Wait for it.")
+        said = answer.read()
+        if answer.status != 200 and not _is_partly_ready(said):
+            raise NotRunning(_unready(said), hint="Wait for it.")
     finally:
         connection.close()
+
+
+def _is_partly_ready(body: bytes) -> bool:
+    """Tell whether some warehouse can be asked: one that is away does not stop the others."""
+    try:
+        core, warehouses = _sides(body)
+    except NOT_SIDES:
+        return False
+    return core == "ok" and "ok" in warehouses.values()
 
 
 def _unready(body: bytes) -> str:
     """Say in words why /readyz says no."""
     try:
-        said = json.loads(body)
-        reasons = [said[side].splitlines()[0] for side in ("core", "warehouse")]
-    except (ValueError, LookupError, TypeError, AttributeError):
+        core, warehouses = _sides(body)
+    except NOT_SIDES:
         return "the API is not ready"
+    reasons = [core, *(f"{name} {said}" for name, said in warehouses.items() if said != "ok")]
     return f"the API is not ready: {'; '.join(r for r in reasons if r != 'ok')}"
+
+
+def _sides(body: bytes) -> tuple[str, dict[str, str]]:
+    """Read what /readyz says of the core, and of each warehouse."""
+    said = json.loads(body)
+    return str(said["core"]), {n: str(of) for n, of in said["warehouses"].items()}
 
 
 def probes(config: Config, stack: StackState) -> dict[str, Probe]:
