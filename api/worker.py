@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -28,6 +29,10 @@ from headrace.errors import HeadraceError
 
 PIECE_BYTES = 256 * 1024
 """What is said at once, about: enough that the way costs little."""
+ISLAND_SHARE = 2
+"""So small a part of a worker's memory is the island's: what it has imported, and an answer on its
+way, need the rest.
+"""
 LOOK_S = 0.05
 """Between two looks at how much memory is taken."""
 CLOCK = SystemClock()
@@ -38,7 +43,8 @@ def main(connection: Connection) -> None:
     telemetry.start_logging("query worker")
     start: Start = connection.recv()
     threading.Thread(target=_watch, args=[start.memory_mb_max * 2**20], daemon=True).start()
-    worker = _Worker(connection, Island(start.setting))
+    setting = replace(start.setting, memory_mb=start.memory_mb_max // ISLAND_SHARE)
+    worker = _Worker(connection, Island(setting))
     threading.Thread(target=worker.listen, daemon=True).start()
     worker.run()
 

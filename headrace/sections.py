@@ -210,7 +210,9 @@ class Api:
     )
     query_workers: int = option(4, "queries that are answered at once", least=1)
     queries_waiting_max: int = option(32, "queries that wait for that, at most", least=0)
-    query_memory_mb_max: int = option(1024, "memory that answering one query may take", least=256)
+    query_memory_mb_max: int = option(
+        1024, "memory that answering one query may take; half of it is the island's", least=256
+    )
     continuous_max: int = option(100, "continuous queries that are registered at once", least=0)
     continuous_workers: int = option(
         2, "continuous queries that are answered at once, beside the others", least=1
