@@ -25,10 +25,10 @@ def told(
 MORE = "CAST(messagedata AS BIGINT) + 1"
 
 
-def answered(dataset: str, attribute: str, batch: int = 1) -> str:
+def answered(dataset: str, attribute: str, batch: int = 1, by: int = 1000) -> str:
     """Change an answer."""
     where = f"dataset = '{dataset}' AND attribute = '{attribute}' AND batchid = {batch}"
-    return one("audit", "value = value + 1000", where)
+    return one("audit", f"value = value + {by}", where)
 
 
 SPOILINGS = {
