@@ -291,6 +291,8 @@ def _complaint(node: exp.Expr) -> str | None:
             return "a current time with a precision"  # sqlglot would drop it
         case exp.Lateral() if not isinstance(node.this, exp.Subquery):
             return "LATERAL before anything but a subquery"
+        case exp.Window() if isinstance(node.this, exp.Window):
+            return "an OVER behind another"  # which sqlglot reads, and PostgreSQL does not
         case exp.Alias() if node.this.is_number and DIGITS.match(node.alias):
             # PostgreSQL reads 1_000 as a number, sqlglot as 1 AS _000.
             return "a number with _ between its digits"

@@ -232,6 +232,7 @@ def answer(connection: warehouse.Connection, query: str) -> list[str]:
         'SELECT extract("epoch from now()), pg_sleep(1) --" from now())',
         "SELECT sum(a) OVER (ORDER BY a ROWS 1 PRECEDING EXCLUDE CURRENT ROW) FROM t",
         "SELECT sum(a IGNORE NULLS) FROM t",
+        "SELECT sum(a) OVER w OVER w FROM t WINDOW w AS (ORDER BY a)",
         "SELECT * FROM t JOIN t u",
         "SELECT * FROM t INNER JOIN t u",
         "SELECT * FROM t LEFT JOIN t u",

@@ -146,7 +146,8 @@ class Files:
         """Have DuckDB's planner say what it expects."""
         with self._reading():
             ((_, plan),) = self._connection.execute(f"EXPLAIN (FORMAT JSON) {query}").fetchall()
-        rows = [int(found) for found in CARDINALITY.findall(plan)]  # the last is the root's
+        # The last is the root's. Where it sees that there can be no rows, it tells no number.
+        rows = [int(found) for found in CARDINALITY.findall(plan)] or [0]
         return Estimate(max(rows[-1], 1), ROW_BYTES, sum(rows) * UNITS_PER_ROW)
 
     def rows(self, query: str, columns: Sequence[Column]) -> Generator[pa.RecordBatch]:
