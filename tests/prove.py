@@ -27,7 +27,7 @@ from loading import files_of, load_and_kill, undisturbed
 from restricting import asked_by_restricted
 from storm import stormed
 from test_core_crash import POINTS, dump, run
-from test_equivalence import searched
+from test_equivalence import CATALOGUES, searched
 from test_reference import CoreAndModel
 from test_serializable import hammered
 from totals import asked_amid_kills
@@ -47,7 +47,7 @@ STORM = {"collector": 16, "broker": 6, "jvm": 6, "worker": 6, "engine": 6}
 """So many kills of each, while tuples come."""
 TOTALS = 12
 """So many rounds in each of which each part of a bank is killed."""
-QUERIES = (40, 250)
+QUERIES = (80, 250)
 """So many divisions of rows, and so many random queries of each."""
 RESTRICTED = (20, 15, 30)
 """So many divisions of rows, restrictions of each, and queries under each of them."""
@@ -143,7 +143,9 @@ def queries(home: Path, number: int) -> str:
             core = home / str(nth)
             core.mkdir()
             seed = number * QUERIES[0] + nth
-            asked.update(searched(core, new_database(server.url), seed, QUERIES[1]))
+            catalogue = list(CATALOGUES)[nth % len(CATALOGUES)]
+            url = new_database(server.url)
+            asked.update(searched(core, url, seed, QUERIES[1], catalogue))
     told = ", ".join(f"{plan.value} {times}" for plan, times in asked.items())
     return f"{asked.total()} random queries ({told}), all answered as by PostgreSQL"
 

@@ -7,22 +7,25 @@ computes from rows they hide. What it answers is answered; what it refuses is re
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import every
+from dividing import Divided, divided, written
 from random_queries import Queries
-from test_equivalence import Divided, divided, written
 
 from api.grant import Restriction
 from api.island import Asked
 from api.plans import Plan
 from api.predicate import normal
+from etl_procs import Outlet
 from headrace.errors import Refused
 
 Seen = dict[str, Restriction]
 PLANS = (Plan.SHIP, Plan.SPLIT, Plan.GATHER)
 OUTLETS = {"facts": every.facts, "states": every.states}
+ALL = tuple(OUTLETS.values())
 NAMES = every.facts.columns.names
 NARROW = ("n > 0", "n BETWEEN -5 AND 5", "n <> 0 AND n < 100", "t IS NULL", "t = 'a'", "id < 20")
 """What hides the rows over which a probe fails."""
@@ -60,11 +63,20 @@ def restrictions(queries: Queries) -> Seen:
             columns = tuple(
                 sorted(random.sample(NAMES, random.randrange(len(NAMES) // 2, len(NAMES))))
             )
-        queries.alias = ""
-        where = random.choice(["", queries.condition(2), random.choice(NARROW)])
+        where = random.choice(["", queries.condition(OUTLETS[name]), random.choice(NARROW)])
         known = OUTLETS[name].columns
         found[name] = Restriction(columns, normal(where, known) if where else "")
     return found
+
+
+def tables_of(seen: Seen) -> tuple[Outlet, ...]:
+    """Give the tables as they are seen."""
+    found = []
+    for name, of in seen.items():
+        columns = OUTLETS[name].columns.only(of.columns or NAMES)
+        key = tuple(column for column in OUTLETS[name].key if column in columns.names)
+        found.append(replace(OUTLETS[name], columns=columns, key=key))
+    return tuple(found)
 
 
 def show(rows: Divided, seen: Seen) -> None:
@@ -91,6 +103,7 @@ def asked_by_restricted(home: Path, url: str, seed: int, rounds: int, count: int
             for _ in range(count):
                 probe = random.choice(PROBES)
                 table = random.choice(sorted(OUTLETS))
+                queries.tables = random.choice([ALL, tables_of(seen), tables_of(seen)])
                 query = random.choice([probe.format(table, table), queries.query()])
                 found["answered" if check(rows, seen, query) else "refused"] += 1
     return found

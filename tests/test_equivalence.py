@@ -1,20 +1,17 @@
 """Whatever is asked, by whatever plan, wherever the rows are: the answer is PostgreSQL's own."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Any
 
+import brokerage
 import every
-import psycopg
 import pytest
+from dividing import divided, divided_brokerage, make_plain, written
 from random_queries import Queries
-from shop import HERE, Answering, Warehoused, island_over
+from shop import HERE, Answering, Warehoused
 
 from api import costs, few
 from api.catalogue import Catalogue
@@ -26,114 +23,24 @@ from api.plans import Plan
 from etl_procs import reader
 from etl_procs.reader import Snapshot
 from headrace.crash import CrashPoints
-from headrace.errors import Refused
 from migrations import layout, staged, warehouse
 from migrations.merge import Merging
 from migrations.push import Push
-from migrations.warehouse import Connection, Warehouse
+from migrations.warehouse import Warehouse
 
-QUERIES_OF_A_SEED = 120
-DIGITS = 9
-"""Of sums of doubles, which depend on the order in which they are added."""
-
-
-@dataclass
-class Divided:
-    """Rows that are staged, in delta and in main, and all of them in plain tables."""
-
-    island: Answering
-    connection: Connection
-
-    def expected(self, query: str) -> tuple[list[str], list[str]] | None:
-        """Ask PostgreSQL of the plain tables; None: it refuses."""
-        try:
-            cursor = self.connection.execute(query.encode())
-        except psycopg.Error:
-            return None
-        types = self.connection.adapters.types
-        names = [types[column.type_code].regtype for column in cursor.description or ()]
-        return names, written(query, cursor.fetchall())
-
-    def found(self, query: str, plan: Plan | None) -> tuple[list[str], list[str]] | None:
-        try:
-            answer = self.island.query(query, Freshness.STAGED, plan=plan)
-        except Refused:
-            return None
-        return [column.type for column in answer.columns], written(query, answer.rows)
-
-
-def written(query: str, rows: Any) -> list[str]:
-    found = [repr([plain(value) for value in row]) for row in rows]
-    return found if " ORDER BY " in query and " OVER " not in query else sorted(found)
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if not math.isfinite(value) else float(f"{value + 0.0:.{DIGITS}g}")
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    return value
-
-
-@contextmanager
-def divided(
-    home: Path, url: str, random: Random, *, stages_states: bool = True
-) -> Iterator[Divided]:
-    """Divide random rows at random between staged, delta and main."""
-    every.GIVEN.clear()
-    rows: list[tuple[every.Row, bool | None]] = [
-        (every.a_row(random, 40), random.random() < 0.2) for _ in range(120)
-    ]
-    cuts = sorted(random.randrange(121) for _ in range(5))
-    parts = [rows[a:b] for a, b in zip([0, *cuts], [*cuts, 120], strict=True)]
-    merged, arrived = sorted(random.randrange(len(parts) - 1) for _ in range(2))
-    if not stages_states:
-        parts[arrived:] = [[(row, None) for row, _ in part] for part in parts[arrived:]]
-        rows = [row for part in parts for row in part]
-    store = Warehoused(home, every.flow)
-    island = island_over(url, store.reader, every.flow)
-    with warehouse.connect(url, application="test") as connection:
-        connection.execute(
-            "DROP SCHEMA IF EXISTS every, every_main, every_delta, headrace, plain CASCADE"
-        )
-        layout.prepare(connection, HERE, every.flow)
-        batches = [batch for batch in every.batches(parts) if batch]
-        store.run(every.numbers, *batches[:merged])
-        store.push(connection)
-        store.merge(connection)
-        store.run(every.numbers, *batches[merged:arrived])
-        store.push(connection)
-        store.run(every.numbers, *batches[arrived:])
-        make_plain(connection, rows)
-        yield Divided(island, connection)
-    island.close()
-    store.close()
-
-
-def make_plain(connection: Connection, rows: Sequence[tuple[every.Row, bool | None]]) -> None:
-    connection.execute("CREATE SCHEMA plain")
-    for outlet in (every.facts, every.states):
-        columns = ", ".join(f"{column.name} {column.sql}" for column in outlet.columns.columns)
-        typed = columns.replace("INTEGER", "bigint").replace("REAL", "double precision")
-        connection.execute(f"CREATE TABLE plain.{outlet.name} ({typed})".encode())
-    states: dict[int, every.Row] = {}
-    for row, is_deleted in rows:
-        if is_deleted is not None:
-            states.pop(row[0], None)
-        if is_deleted is False:
-            states[row[0]] = row
-    places = ", ".join(["%s"] * len(every.facts.columns.names))
-    with connection.cursor() as cursor:
-        for name, held in (("facts", [row for row, _ in rows]), ("states", states.values())):
-            cursor.executemany(f"INSERT INTO plain.{name} VALUES ({places})".encode(), held)
-    connection.execute("SET search_path TO plain; SET timezone TO 'UTC'")
+QUERIES_OF_A_SEED = 150
+CATALOGUES = {
+    "every": (divided, (every.facts, every.states)),
+    "brokerage": (divided_brokerage, tuple(brokerage.OUTLETS.values())),
+}
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("catalogue", CATALOGUES)
 def test_random_queries_have_the_answers_of_postgresql_by_every_plan(
-    tmp_path: Path, warehouse_url: str, seed: int
+    tmp_path: Path, warehouse_url: str, catalogue: str, seed: int
 ) -> None:
-    by_plan = searched(tmp_path, warehouse_url, seed, QUERIES_OF_A_SEED)
+    by_plan = searched(tmp_path, warehouse_url, seed, QUERIES_OF_A_SEED, catalogue)
     assert by_plan[Plan.SPLIT] > QUERIES_OF_A_SEED / 10, "few queries were divided"
     assert by_plan[Plan.GATHER] > 3, "few joins were made here"
 
@@ -147,18 +54,19 @@ def test_joins_that_stay_on_one_side_are_made_there_with_the_same_answers(
     random = Random(seed)  # noqa: S311 - repeatable on purpose
     with divided(tmp_path, warehouse_url, random, stages_states=False) as rows:
         for _ in range(60):
-            query = queries.joined_twice()
+            query = queries.joined(random.sample([every.facts, every.states, every.states], 3))
             assert rows.found(query, Plan.GATHER) == rows.expected(query), query
             gather = rows.island.explain(Asked(query))["candidates"][-1]
             pushed += " JOIN " in gather["sql"].get(HERE.name, "")
     assert pushed > 20, "few joins were made there"
 
 
-def searched(home: Path, url: str, seed: int, count: int) -> Counter[Plan]:
+def searched(home: Path, url: str, seed: int, count: int, catalogue: str) -> Counter[Plan]:
     """Ask random queries; tell how many were answered by which plan."""
-    queries, by_plan = Queries(seed), Counter[Plan]()
+    divide, tables = CATALOGUES[catalogue]
+    queries, by_plan = Queries(seed, tables), Counter[Plan]()
     random = Random(seed)  # noqa: S311 - repeatable on purpose
-    with divided(home, url, random) as rows, pytest.MonkeyPatch.context() as patch:
+    with divide(home, url, random) as rows, pytest.MonkeyPatch.context() as patch:
         if seed % 2:  # what is shipped goes into temporary tables, and is read a piece at a time
             patch.setattr(few, "FEW_ROWS", 0)
             patch.setattr(staged, "HELD_BYTES", 0)

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import till
 from api_process import ApiProcess
+from dividing import Divided, divided, written
 from random_queries import Queries
 from serving import Client
 from shop import Answering
-from test_equivalence import Divided, divided, written
 
 from api import duck
 from api.catalogue import Catalogue
@@ -73,18 +73,27 @@ def rows(tmp_path: Path, warehouse_url: str) -> Iterator[tuple[Divided, Answerin
 def test_random_queries_over_files_have_the_answers_of_postgresql(
     rows: tuple[Divided, Answering, Path],
 ) -> None:
-    held, island, _ = rows
+    held, island, path = rows
     held.island = island
     answered = dict.fromkeys(("history", "states"), 0)
-    for other in answered:
-        queries = Queries(11, ("history", other))
-        for _ in range(80):
+    (history,) = folder("old", path).outlets
+    for other, table in (("history", history), ("states", every.states)):
+        queries = Queries(11, (history, table))
+        for _ in range(160):
             query = queries.query()
             found = held.found(query, None)
             if found is not None:
                 assert found == held.expected(query), query
                 answered[other] += "history" in query
-    assert min(answered.values()) > 15, answered
+    assert min(answered.values()) > 25, answered
+
+
+def test_of_rows_that_no_file_can_have_there_are_none(
+    rows: tuple[Divided, Answering, Path],
+) -> None:
+    _, island, _ = rows
+    assert island.query("SELECT id FROM history WHERE id IS NULL").rows == ()
+    assert island.query("SELECT count(*), sum(n) FROM history WHERE id > 1000").rows == ((0, None),)
 
 
 def test_explain_tells_what_the_files_are_asked(rows: tuple[Divided, Answering, Path]) -> None:

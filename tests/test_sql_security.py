@@ -7,10 +7,10 @@ import hostile_sql
 import psycopg
 import pytest
 import shop
+from dividing import written
 from serving import assert_problem, serving
 from shop import Answering, Whole, island_over
 from sql_fuzzing import fuzzed, prepare
-from test_equivalence import written
 
 from api.catalogue import Catalogue
 from api.errors import QueryRefused
