@@ -325,8 +325,9 @@ def _told(timeout_ms: int, query: str = "") -> Iterator[None]:
         yield
     except adbc.Error as error:
         said = {key: value.decode(errors="replace") for key, value in error.details or ()}
-        found = SAID.search(" ".join(str(error).split()))  # the only way while rows come
-        primary = said.get("PG_DIAG_MESSAGE_PRIMARY") or (found[1] if found else str(error))
+        text = " ".join(str(error).split())
+        found = SAID.search(text)  # the only way while rows come
+        primary = said.get("PG_DIAG_MESSAGE_PRIMARY") or (found[1] if found else text)
         hint = said.get("PG_DIAG_MESSAGE_HINT", "")
         raise _error(error.sqlstate or "", primary, hint, timeout_ms) from error
     except psycopg.Error as error:
