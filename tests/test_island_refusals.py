@@ -9,6 +9,7 @@ from shop import Answering, ask, island_over
 
 from api.cut import Freshness
 from api.errors import NotReady, QueryRefused
+from api.island import Asked
 from api.parse import SQL_CHARS_MAX
 from etl_procs.dataflow import Dataflow
 from etl_procs.reader import Reader
@@ -173,6 +174,9 @@ def test_nothing_can_be_written_even_if_it_got_past_the_lists(
     )
     with pytest.raises(QueryRefused, match="read-only transaction"):
         island.query("SELECT 1", MAIN)
+    monkeypatch.setattr("api.shims.postgres.EXPLAIN", b"EXPLAIN (ANALYZE, FORMAT JSON) ")
+    with pytest.raises(QueryRefused, match="read-only transaction"):
+        island.explain(Asked("SELECT 1"))
 
 
 def test_queries_run_as_a_role_that_can_only_read_the_tables(

@@ -35,7 +35,7 @@ from migrations.warehouse import Warehouse
 
 # No name outside pg_catalog can take the place of a function; whole answers are wanted, not first
 # rows; text means the same whatever the server's own settings; a query ends with who asked it; and
-# the connection that looks is idle for as long as the other one brings rows.
+# a transaction is idle while what comes of it goes out.
 SETTINGS: LiteralString = """\
 SELECT set_config('search_path', 'pg_catalog', false),
        set_config('standard_conforming_strings', 'on', false),
@@ -43,6 +43,7 @@ SELECT set_config('search_path', 'pg_catalog', false),
        set_config('cursor_tuple_fraction', '1', false),
        set_config('idle_in_transaction_session_timeout', '0', false),
        set_config('client_connection_check_interval', '1000', false)"""
+ONLY_READS: LiteralString = "SET default_transaction_read_only TO on"
 IS_MEMBER: LiteralString = """\
 SELECT EXISTS (
     SELECT FROM pg_roles WHERE rolname = %s AND pg_has_role(current_user, oid, 'MEMBER')
@@ -94,6 +95,7 @@ class Postgres:
         with translated("connecting to the warehouse"):
             self._looking = place.connect(application="headrace api")
             self._looking.execute(SETTINGS)
+            self._looking.execute(ONLY_READS)
             ((can_only_read,),) = self._looking.execute(IS_MEMBER, [roles.ISLAND]).fetchall()
             if can_only_read:
                 self._looking.execute(AS_ISLAND)
