@@ -4,7 +4,8 @@ import duckdb
 import pytest
 
 from tpcdi import oracle, schema
-from tpcdi.oracle.canon import DIMENSIONS
+from tpcdi.oracle.canon import DIMENSIONS, canonical, columns
+from tpcdi.oracle.computation import create
 from tpcdi.snapshot import Connection
 
 SURROGATES = {table: key for key, (table, _) in DIMENSIONS.items()}
@@ -63,6 +64,45 @@ def test_a_changed_row_is_found_in_every_table(
             change(warehouse, table, f"UPDATE {{table}} SET {what} WHERE ctid = {row}")
         found = told(oracle.compare(warehouse, computed))
     assert found == dict.fromkeys(schema.TABLES, (1, 1))
+
+
+def test_another_value_in_any_column_is_found(computed: duckdb.DuckDBPyConnection) -> None:
+    with computed.cursor() as cursor:
+        create(cursor, "changed")
+        for table in schema.TABLES:
+            cursor.execute(f"INSERT INTO changed.{table} FROM oracle.{table}")
+        unseen = {
+            (table, column)
+            for table in schema.TABLES
+            for column, kind in columns(cursor, "changed", table).items()
+            if column != SURROGATES.get(table) and column not in ("watchid", "messagedateandtime")
+            if not _is_found(cursor, table, column, OTHER[kind.partition("(")[0]])
+        }
+        cursor.execute("DROP SCHEMA changed CASCADE")
+    assert unseen == set()
+
+
+OTHER = {
+    "BIGINT": "-1 - coalesce({}, 0)",
+    "INTEGER": "-1 - coalesce({}, 0)",
+    "DECIMAL": "-0.01 - coalesce({}, 0)",
+    "VARCHAR": "coalesce({}, '') || ' '",
+    "DATE": "coalesce({}, '2000-01-01') + INTERVAL 1 DAY",
+    "BOOLEAN": "NOT coalesce({}, false)",
+}
+"""By type: what is another value."""
+
+
+def _is_found(cursor: duckdb.DuckDBPyConnection, table: str, column: str, other: str) -> bool:
+    row = f"(SELECT max(rowid) FROM changed.{table} WHERE {CHANGED.get(table, True)})"
+    cursor.execute("BEGIN")
+    cursor.execute(
+        f"UPDATE changed.{table} SET {column} = {other.format(column)} WHERE rowid = {row}"
+    )
+    held, wanted = (canonical(cursor, place, table) for place in ("changed", "oracle"))
+    found = cursor.execute(f"{wanted} EXCEPT ALL {held}").fetchall()
+    cursor.execute("ROLLBACK")
+    return bool(found)
 
 
 def test_a_missing_row_is_found_in_every_table(
