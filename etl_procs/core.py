@@ -10,7 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from etl_procs import changes, evolution, ledger, pending, published, sources, staging
+from etl_procs import (
+    changes,
+    evolution,
+    ledger,
+    own_tables,
+    pending,
+    published,
+    sources,
+    staging,
+)
 from etl_procs.asking import Connects
 from etl_procs.batch import Arrived, Input, Round
 from etl_procs.dataflow import Dataflow
@@ -96,7 +105,7 @@ class Core:
         plans = {dataflow.name: Plan(dataflow) for dataflow in dataflows}
         store = self._store
         with self._lock, store.without_references(), store.commit(Write.OPEN) as connection:
-            evolution.make_schema(connection)
+            own_tables.make(connection)
             if connection.execute("SELECT 1 FROM headrace_core").fetchone() is None:
                 new_id = str(uuid.uuid4())
                 connection.execute("INSERT INTO headrace_core VALUES (?, 0, '', 0)", [new_id])

@@ -4,7 +4,6 @@ lost in between. Each function says what it has changed.
 
 import sqlite3
 from collections.abc import Mapping
-from importlib.resources import files
 
 from etl_procs import history, ledger, pending, published, staging, tables
 from etl_procs.dataflow import Dataflow
@@ -13,25 +12,6 @@ from etl_procs.errors import DefinitionChanged
 from etl_procs.execution import Plan
 from etl_procs.history import History
 from etl_procs.rules import rule_of
-
-ADDED = {
-    "headrace_core": "published INTEGER NOT NULL DEFAULT 0",
-    "headrace_epochs": "recent TEXT NOT NULL DEFAULT ''",
-}
-"""The columns that the core's own tables have had only for some time."""
-
-COLUMNS = "SELECT name FROM pragma_table_info(:table)"
-
-
-def make_schema(connection: sqlite3.Connection) -> None:
-    """Make the core's own tables, those that are missing, and the columns that they lack."""
-    for table, column in ADDED.items():
-        names = [name for (name,) in connection.execute(COLUMNS, {"table": table})]
-        if names and column.partition(" ")[0] not in names:
-            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
-    statements = files("etl_procs").joinpath("schema.sql").read_text(encoding="utf-8")
-    for statement in statements.split(";\n"):
-        connection.execute(statement)
 
 
 def bring_over(

@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from etl_procs import history, ledger, published, staging
+from etl_procs import history, ledger, own_tables, published, staging
 from etl_procs.access import Parameters
 from etl_procs.dataflow import Dataflow
 from etl_procs.dead_letters import DeadLetters
@@ -171,9 +171,9 @@ class Reader:
     path: Path
 
     def check(self) -> None:
-        """Return if there is a core: the engine makes it, and nobody else."""
-        with self.snapshot():
-            pass
+        """Return if there is a core of this version: the engine makes it, and nobody else."""
+        with self.snapshot() as snapshot:
+            own_tables.check(snapshot.connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -193,7 +193,11 @@ class Reader:
                     f"there is no core to read at {self.path}: {error}",
                     hint="Start the engine once: `headrace up`.",
                 ) from error
-            yield snapshot
+            try:
+                yield snapshot
+            except sqlite3.OperationalError:
+                own_tables.check(connection)
+                raise
 
 
 @contextmanager

@@ -8,6 +8,7 @@ as private as they are recent: one that is declared otherwise must have another 
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import NamedTuple
 
 from etl_procs import windows
@@ -106,12 +107,38 @@ def _change(connection: sqlite3.Connection, plan: Plan, table: Table, held: str)
     if added:
         return f"table {table.name} has new columns: {added}"
     raise DefinitionChanged(
-        f"table {table.name} is declared as ({table.columns.sql}), and the core holds ({held})",
+        f"table {table.name} is declared with other columns than the core holds: "
+        f"{_differing(table.columns.sql, held)}. It is declared as ({table.columns.sql}), and the "
+        f"core holds ({held})",
         hint="New columns at the end that may be NULL or have a default come by themselves. For "
         f"anything else write how its rows come over: @{plan.dataflow.name}.migration("
         f'{table.name}, was="{held}") on a function of tx, which reads {table.name}_was and writes '
-        f"{table.name}; or declare it as it was, or give the new one another name.",
+        f"{table.name}; or declare it as it was, or give the new one another name. If the dataflow "
+        "is not yours, go on with its former version, or begin anew in another data folder (--home "
+        "DIR).",
     )
+
+
+def _differing(declared: str, held: str) -> str:
+    """Say which columns are not the same in two definitions of a table."""
+    new, old = _columns(declared), _columns(held)
+    found = {
+        "new": new.keys() - old.keys(),
+        "gone": old.keys() - new.keys(),
+        "changed": {name for name in new.keys() & old.keys() if new[name] != old[name]},
+    }
+    said = [f"{kind}: {', '.join(sorted(names))}" for kind, names in found.items() if names]
+    if not said and list(new) != list(old):
+        said = ["the same in another order"]
+    return "; ".join(said) or "the same, with other constraints"
+
+
+def _columns(definition: str) -> dict[str, tuple[object, ...]]:
+    """Give the columns that a definition makes: type, NOT NULL, default, place in the key."""
+    with closing(sqlite3.connect(":memory:")) as empty:
+        empty.execute(f"CREATE TABLE one ({definition}) STRICT")
+        found = empty.execute("PRAGMA table_info(one)").fetchall()
+    return {name: tuple(of) for _, name, *of in found}
 
 
 def _added(connection: sqlite3.Connection, table: Table, held: str) -> str:
