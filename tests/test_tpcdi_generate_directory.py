@@ -5,7 +5,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -19,8 +18,7 @@ from tpcdi_files import Directory
 
 from headrace import cli
 from headrace.errors import ConfigError, Exit, HeadraceError, Missing, Refused
-from tpcdi.generate import State, directory, generate, history, increment, listing
-from tpcdi.generate.columns import Table
+from tpcdi.generate import State, directory, generate, increment
 from tpcdi.generate.files import Batch
 
 TINY = 0.01
@@ -259,42 +257,6 @@ def test_a_place_where_no_directory_can_be_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "a"):
         with pytest.raises(Refused, match="cannot be written"):
             generate(path, TINY, 3)
-
-
-def test_facts_are_made_in_pieces_that_do_not_grow_with_the_scale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pieces: Counter[int] = Counter()
-
-    def write(batch: Batch, name: str, table: Table, delimiter: str = "|") -> None:
-        pieces[table.num_rows] += 1
-        whole(batch, name, table, delimiter)
-
-    whole = Batch.table
-    monkeypatch.setattr(Batch, "table", write)
-    monkeypatch.setattr(history, "TRADES_AT_ONCE", 200)
-    monkeypatch.setattr(listing, "ROWS_AT_ONCE", 600)
-    generate(tmp_path / "a", 0.1, 3)
-    assert max(pieces) < 800
-    assert pieces.total() > 250
-
-
-@pytest.mark.slow
-def test_the_memory_grows_far_less_than_the_files(tmp_path: Path) -> None:
-    script = (
-        "import resource, sys; from pathlib import Path; from tpcdi.generate import generate\n"
-        "generate(Path(sys.argv[1]), float(sys.argv[2]), 3)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    )
-    peaks_mb = []
-    for scale in ("1", "3"):
-        run = [sys.executable, "-c", script, str(tmp_path / scale), scale]
-        done = subprocess.run(
-            run, check=True, capture_output=True, text=True, cwd=Path(cli.__file__).parents[2]
-        )
-        peaks_mb.append(int(done.stdout) / 1024)
-        shutil.rmtree(tmp_path / scale)
-    assert peaks_mb[1] - peaks_mb[0] < 130, "the files have 180 MB more"
 
 
 # The command

@@ -17,7 +17,8 @@ from headrace.errors import Refused
 from tpcdi.dataflow.sources import SOURCES, dates
 from tpcdi.generate.columns import lines
 from tpcdi.generate.directory import STATE
-from tpcdi.generate.increments import PROSPECT, Increment, increment
+from tpcdi.generate.files import delimiter
+from tpcdi.generate.increments import Increment, increment
 from tpcdi.generate.reference import LAST_DATE
 from tpcdi.generate.reference import dates as calendar
 from tpcdi.generate.state import State
@@ -121,7 +122,7 @@ def _day(made: Increment, planned: int, *, is_again: bool) -> Day:
         file: Rows(
             STREAMS[file],
             f"phase {made.batch}: {file}",
-            lines(table, "," if file == PROSPECT else "|"),
+            lines(table, delimiter(file)),
         )
         for file, table in made.tables.items()
     }

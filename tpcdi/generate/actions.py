@@ -1,15 +1,19 @@
 """CustomerMgmt.xml: ten years of customers' and accounts' actions, in the order of time."""
 
 import html
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+import numpy as np
+
 from tpcdi.generate import people
 from tpcdi.generate.crm import INACTIVE, Answers, Crm, Day
 from tpcdi.generate.people import Fields
 from tpcdi.generate.pools import dice, text
+from tpcdi.generate.scratch import Column, Scratch
 from tpcdi.generate.sizes import ACTIONS, BATCH_1, DAY_S, FIRST_ACTION, HISTORY_END
 
 HEAD = """\
@@ -34,6 +38,8 @@ SAME_DAY = (
 )
 """What happens to one customer, or to one account, within minutes; REVERT is an UPDCUST back."""
 
+UNITS = (*SAME_DAY, *((kind,) for kind in ACTIONS))
+
 LATE_EVERY = 12
 """Of so many changes of accounts one comes after their customer has become inactive."""
 
@@ -41,7 +47,7 @@ INITIAL_SHARE = 0.095
 """The customers that are there on the first day."""
 
 
-def account(chance: random.Random, brokers: list[int]) -> Fields:
+def account(chance: random.Random, brokers: Column) -> Fields:
     """Make an account; its name may hold what XML must escape."""
     name = text(chance, 3) if chance.random() < 0.9 else f"{text(chance, 1)} & sons"
     return {
@@ -51,7 +57,7 @@ def account(chance: random.Random, brokers: list[int]) -> Fields:
     }
 
 
-def account_change(chance: random.Random, brokers: list[int], kind: int) -> Fields:
+def account_change(chance: random.Random, brokers: Column, kind: int) -> Fields:
     """Choose what changes of an account; its name may become NULL."""
     fresh = account(chance, brokers)
     kept = (("CA_B_ID",), ("CA_NAME",), ("CA_TAX_ST", "CA_B_ID"), ("CA_NAME", "CA_TAX_ST"))
@@ -62,14 +68,14 @@ def account_change(chance: random.Random, brokers: list[int], kind: int) -> Fiel
 class History:
     """Acts, and keeps the books."""
 
-    def __init__(self, scale: float, seed: int, brokers: list[int]) -> None:
-        self.crm = Crm([], [])
+    def __init__(self, scratch: Scratch, scale: float, seed: int, brokers: Column) -> None:
+        self.crm = Crm(scratch)
         self.changes = self.count = 0
         self._brokers = brokers
         self._dice = dice(seed, "actions")
-        self._plan = self._planned(scale)
+        self._plan = self._planned(scratch, scale)
         self._day = Day(self.crm, FILE, FILE)
-        self._inactive: list[int] = []
+        self._inactive = Column(scratch, np.int32)
         self._acts: Counter[str] = Counter()
         self._late: Counter[str] = Counter()
         self._last: Fields = {}
@@ -101,23 +107,29 @@ class History:
         self._day.end(BATCH_1)
         yield FOOT
 
-    def _planned(self, scale: float) -> list[tuple[int, tuple[str, ...]]]:
+    def _planned(self, scratch: Scratch, scale: float) -> Iterator[tuple[int, tuple[str, ...]]]:
         left = {kind: law(scale) for kind, law in ACTIONS.items()}
-        units: list[tuple[str, ...]] = []
-        for unit in SAME_DAY * max(1, left["UPDCUST"] // 60):
-            units.append(unit)
-            for kind in unit:
-                left["UPDCUST" if kind == "REVERT" else kind] -= 1
+        times = max(1, left["UPDCUST"] // 60)
+        for kind in itertools.chain(*SAME_DAY):
+            left["UPDCUST" if kind == "REVERT" else kind] -= times
         # More than ever leave: somebody is always there to act on.
         initial = max(ACTIONS["INACT"](scale) + 1, round(INITIAL_SHARE * left["NEW"]))
         left["NEW"] -= initial
-        units += [(kind,) for kind, count in left.items() for _ in range(count)]
-        self._dice.shuffle(units)
+        units, moments = Column(scratch, np.uint8), Column(scratch)
+        for _ in range(times):
+            units.extend(np.arange(len(SAME_DAY)))
+        for number, kind in enumerate(ACTIONS, len(SAME_DAY)):
+            units.extend(np.full(left[kind], number))
+        units.shuffle(self._dice)
         start, end = FIRST_ACTION + DAY_S, HISTORY_END - DAY_S
-        moments = sorted(self._dice.randrange(start, end) for _ in units)
-        # Nothing begins in the last minutes of a day: what is to be on one day is.
-        moments = [moment // DAY_S * DAY_S + int(moment % DAY_S * 0.98) for moment in moments]
-        return [(FIRST_ACTION, ("NEW",))] * initial + list(zip(moments, units, strict=True))
+        for _ in range(len(units)):
+            moments.append(self._dice.randrange(start, end))
+        moments.values.sort()
+        yield from itertools.repeat((FIRST_ACTION, ("NEW",)), initial)
+        for number in range(len(units)):
+            day, second = divmod(moments[number], DAY_S)
+            # Nothing begins in the last minutes of a day: what is to be on one day is.
+            yield day * DAY_S + int(second * 0.98), UNITS[units[number]]
 
     def _active(self) -> int:
         while True:
@@ -140,8 +152,8 @@ class History:
             who = self._dice.choice(self._inactive) if is_late else self._with_open_account()
         assert who is not None
         if number is None:
-            there = self.crm.accounts_of[who]
-            active = [each for each in there if self.crm.accounts[each]["CA_ST_ID"] != INACTIVE]
+            there = self.crm.accounts_of(who)
+            active = [each for each in there if self.crm.is_open(each)]
             number = self._dice.choice(active or there)
         self._day.account(number, kind)
         return who, number
@@ -149,29 +161,28 @@ class History:
     def _with_open_account(self) -> int:
         for _ in range(100):
             who = self._active()
-            if any(self.crm.accounts[n]["CA_ST_ID"] != INACTIVE for n in self.crm.accounts_of[who]):
+            if any(self.crm.is_open(number) for number in self.crm.accounts_of(who)):
                 break
         return who
 
     def _act_on_account(self, kind: str, now: int, who: int, number: int) -> str:
-        mine = self.crm.accounts[number]
         changes: Fields = {}
         if kind == "ADDACCT":
-            changes = mine
+            changes = self.crm.accounts[number]
         elif kind == "CLOSEACCT":
-            mine["CA_ST_ID"] = INACTIVE
+            self.crm.change_account(number, {"CA_ST_ID": INACTIVE})
         else:
             changes = account_change(self._dice, self._brokers, self._acts[kind])
-            mine |= changes
+            self.crm.change_account(number, changes)
         return _action(kind, now, f'<Customer C_ID="{who}">', _account(number, changes))
 
     def _act_on_customer(self, kind: str, now: int, who: int | None) -> tuple[int, str]:
         if who is None:
             return self._new(now)
         before = self.crm.customers[who]
-        self._day.customer(who, "UPDCUST" if kind == "REVERT" else kind, dict(before))
+        self._day.customer(who, "UPDCUST" if kind == "REVERT" else kind, before)
         if kind == "INACT":
-            before["C_ST_ID"] = INACTIVE
+            self.crm.change_customer(who, {"C_ST_ID": INACTIVE})
             self.crm.close_accounts(who)
             self._inactive.append(who)
             return who, _action(kind, now, f'<Customer C_ID="{who}">')
@@ -180,7 +191,7 @@ class History:
             changes = people.change(self._dice, before, self.changes, self.changes)
             self._last = {key: before[key] for key in changes}
             self.changes += 1
-        before |= changes
+        self.crm.change_customer(who, changes)
         return who, _action("UPDCUST", now, *_customer(who, changes, leave_out=False))
 
     def _new(self, now: int) -> tuple[int, str]:

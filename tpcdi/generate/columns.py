@@ -1,6 +1,5 @@
 """Columns of rows by the thousand, and how they become text: Arrow does the work."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,11 +39,6 @@ def picked(pool: Any, index: npt.NDArray[Any]) -> Any:
 def pick(rng: np.random.Generator, there: Ints) -> Ints:
     """Pick for each row one of so many that are there."""
     return (rng.random(len(there)) * there).astype(np.int64)
-
-
-def table_of(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
-    """Make a table of records."""
-    return pa.table({name: pa.array([each[name] for each in records]) for name in columns})
 
 
 def lines(table: Table, delimiter: str) -> list[bytes]:

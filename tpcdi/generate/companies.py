@@ -1,17 +1,20 @@
 """The companies that file with FINWIRE and the securities they issue, as they change."""
 
 import itertools
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tpcdi.generate.columns import Ints
 from tpcdi.generate.crm import ACTIVE, INACTIVE
 from tpcdi.generate.listing import Listing, symbol
 from tpcdi.generate.pools import FIRST_NAMES, LAST_NAMES, bulk, dice, place, street, text, words
+from tpcdi.generate.records import Slots
 from tpcdi.generate.reference import INDUSTRIES
+from tpcdi.generate.scratch import Column, Scratch
 from tpcdi.generate.sizes import (
     BATCH_1,
     COMPANIES,
@@ -37,14 +40,20 @@ SAME_DAY = (
 )
 """What happens to one company, or to one of its securities, within minutes."""
 
+UNITS = sorted({*SAME_DAY, ("change",), ("company",), ("issue",)})
+
 RATINGS = words("AAA AA+ AA AA- A+ A A- BBB+ BBB BBB- BB+ BB BB- B+ B B- CCC+ CCC CCC- CC C D")
 BAD_RATINGS = ("FFFF", "EE", "ABC", "aa", "BBBB")
 EXCHANGES = ("NYSE", "NASDAQ", "AMEX", "PCX")
 ISSUES = ("COMMON", "COMMON", "PREF_A", "PREF_B", "PREF_C", "PREF_D")
 
+NOBODY = -1
+NAME_WIDTH = 60
+LINE_BYTES, COMPANY_BYTES, SECURITY_BYTES = 640, 512, 192
+"""The longest there can be take 570, 420 and 150."""
 
-@dataclass(frozen=True, slots=True)
-class Company:
+
+class Company(NamedTuple):
     """A company as it is filed."""
 
     cik: int
@@ -67,8 +76,7 @@ class Company:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Security:
+class Security(NamedTuple):
     """A security as it is filed."""
 
     company: int
@@ -94,19 +102,26 @@ class Security:
 class Filings:
     """What has been filed about companies and securities."""
 
-    def __init__(self, scale: float, seed: int) -> None:
-        self.times: list[int] = []
-        self.lines: list[str] = []
-        self.companies: list[Company] = []
-        self.securities: list[Security] = []
-        self.names: list[tuple[int, int, str]] = []
-        """Company, day since the first filing, and the company's name from then on."""
-        self._last: dict[int, Company] = {}
-        self._named: dict[int, int] = {}
+    def __init__(self, scratch: Scratch, scale: float, seed: int) -> None:
+        self.times = Column(scratch)
+        """When each line was filed, in order."""
+        self._order = Column(scratch)
+        self._lines: Slots[str] = Slots(scratch, LINE_BYTES)
+        self.kinds: Counter[str] = Counter()
+        self.founded = Column(scratch)
+        """The day on which each company filed first, since the first filing."""
+        self.named = Column(scratch)
+        """Company and day from which on its name is the one that `names` has here."""
+        self.names = Column(scratch, f"S{NAME_WIDTH}")
+        self._companies: Slots[tuple[Any, ...]] = Slots(scratch, COMPANY_BYTES)
+        self._securities: Slots[tuple[Any, ...]] = Slots(scratch, SECURITY_BYTES)
+        self._issuers = Column(scratch)
+        self._issued = Column(scratch)
+        self._last_named = Column(scratch)
+        self._former: Company
         self._changes = 0
-        self._issued: list[int] = []
         self._dice = dice(seed, "companies")
-        for moment, steps in self._planned(scale):
+        for moment, steps in self._planned(scratch, scale):
             company = security = None
             for number, step in enumerate(steps):
                 now = moment + number * self._dice.randrange(60, 300)
@@ -118,42 +133,44 @@ class Filings:
                     security = self._change_security(now, company, security)
                 else:
                     company = self._change_company(now, step, company, with_security=steps[-1])
-        order = np.argsort(np.array(self.times), kind="stable")
-        self.times = [self.times[each] for each in order]
-        self.lines = [self.lines[each] for each in order]
+        self._order.extend(np.argsort(self.times.values, kind="stable"))
+        self.times.values.sort()
         cents = bulk(seed, "prices").integers(500, 30_000, len(self._issued))
-        symbols = pa.array([each.symbol for each in self.securities])
-        self.listing = Listing(symbols, np.array(self._issued, np.int64), cents)
+        symbols = pa.array([symbol(number) for number in range(len(self._issued))])
+        self.listing = Listing(symbols, self._issued.values, cents)
 
-    @property
-    def founded(self) -> Ints:
-        """List the day on which each company filed first, since the first filing."""
-        days: dict[int, int] = {}
-        for company, day, _ in self.names:
-            days.setdefault(company, day)
-        return np.array([days[number] for number in range(len(days))], np.int64)
+    def lines(self, first: int, last: int) -> list[str]:
+        """Give the lines from one to before another, as they were filed."""
+        return [self._lines[number] for number in self._order.values[first:last].tolist()]
 
-    def _planned(self, scale: float) -> list[tuple[int, tuple[str, ...]]]:
+    def _planned(self, scratch: Scratch, scale: float) -> Iterator[tuple[int, tuple[str, ...]]]:
         changes, of_securities = COMPANY_CHANGES(scale), SECURITY_CHANGES(scale)
-        units = list(SAME_DAY * max(1, changes // 60))
-        securities = sum(unit.count("security") for unit in units)
-        companies = sum(len(unit) for unit in units) - securities
-        units += [("change",)] * (changes - companies)
-        units += [("security",)] * (of_securities - securities)
+        times = max(1, changes // 60)
+        securities = times * sum(unit.count("security") for unit in SAME_DAY)
+        companies = times * sum(len(unit) for unit in SAME_DAY) - securities
+        units = itertools.chain(
+            SAME_DAY * times,
+            itertools.repeat(("change",), changes - companies),
+            itertools.repeat(("security",), of_securities - securities),
+        )
         start, last = FIRST_FILING + 2 * DAY_S, END - DAY_S
-        moments = [self._dice.randrange(start, last) for _ in units]
+        plan = Column(scratch)
+        for unit in units:
+            plan.append(_planned_at(self._dice.randrange(start, last), unit))
         for born, law in (("company", COMPANIES), ("issue", SECURITIES)):
             # Evenly: how many there are by a day decides how many reports and prices there are.
-            steps = np.linspace(start, last, law(scale)).astype(int).tolist()
-            units += [(born,)] * (len(steps) - 1)
-            moments += [self._dice.randrange(*step) for step in itertools.pairwise(steps)]
-        # Nothing begins in the last minutes of a day: what is to be on one day is.
-        moments = [moment // DAY_S * DAY_S + int(moment % DAY_S * 0.97) for moment in moments]
-        first = [(FIRST_FILING + 40_000, ("company",)), (FIRST_FILING + DAY_S, ("issue",))]
-        return first + sorted(zip(moments, units, strict=True))
+            steps = map(int, np.linspace(start, last, law(scale)))
+            for step in itertools.pairwise(steps):
+                plan.append(_planned_at(self._dice.randrange(*step), (born,)))
+        plan.values.sort()
+        yield FIRST_FILING + 40_000, ("company",)
+        yield FIRST_FILING + DAY_S, ("issue",)
+        for number in range(len(plan)):
+            moment, of_unit = divmod(plan[number], len(UNITS))
+            yield moment, UNITS[of_unit]
 
     def _found(self, now: int) -> None:
-        number = len(self.companies)
+        number = len(self._companies)
         dice = self._dice
         founded = (
             f"{1820 + dice.randrange(140)}{dice.randrange(1, 13):02}{dice.randrange(1, 29):02}"
@@ -169,28 +186,28 @@ class Filings:
             ceo=self._ceo(),
             description=text(dice, 14) if number % 20 != 5 else "",
         )
-        self.companies.append(company)
+        self._companies.append(tuple(company))
         self._call(number, company.name, now)
         self._file(now, company.line(now))
 
     def _change_company(self, now: int, step: str, who: int | None, with_security: str) -> int:
-        if who is None and with_security == "security" and self.securities:
-            who = self._dice.choice(self.securities).company
-        who = self._dice.randrange(len(self.companies)) if who is None else who
-        before = self.companies[who]
+        if who is None and with_security == "security" and self._issuers:
+            who = self._dice.choice(self._issuers)
+        who = self._dice.randrange(len(self._companies)) if who is None else who
+        before = Company(*self._companies[who])
         match step:
             case "revert":
-                after = self._last[who]
+                after = self._former
             case "same":
                 after = before
             case "rating":
-                after = replace(before, rating=self._dice.choice(BAD_RATINGS))
+                after = before._replace(rating=self._dice.choice(BAD_RATINGS))
             case "rename":
-                after = replace(before, name=self._name(before.cik))
+                after = before._replace(name=self._name(before.cik))
                 self._call(who, after.name, now)
             case _:
                 after = self._changed(before)
-        self._last[who], self.companies[who] = before, after
+        self._former, self._companies[who] = before, tuple(after)
         self._file(now, after.line(now))
         return who
 
@@ -198,22 +215,22 @@ class Filings:
         self._changes += 1
         match self._changes % 5:
             case 0:
-                return replace(before, address=self._address(), ceo=self._ceo())
+                return before._replace(address=self._address(), ceo=self._ceo())
             case 1:
                 rating = self._dice.choice([each for each in RATINGS if each != before.rating])
-                return replace(before, rating=rating)
+                return before._replace(rating=rating)
             case 2:
-                return replace(before, status=ACTIVE if before.status == INACTIVE else INACTIVE)
+                return before._replace(status=ACTIVE if before.status == INACTIVE else INACTIVE)
             case 3:
-                return replace(before, description=text(self._dice, 12), founded="")
+                return before._replace(description=text(self._dice, 12), founded="")
             case _:
-                return replace(before, ceo=f"{self._ceo()} {before.cik % 7 + 1}")
+                return before._replace(ceo=f"{self._ceo()} {before.cik % 7 + 1}")
 
     def _issue(self, now: int) -> None:
-        number, dice = len(self.securities), self._dice
+        number, dice = len(self._securities), self._dice
         first = f"{datetime.fromtimestamp(now - dice.randrange(2_000) * DAY_S, UTC):%Y%m%d}"
         security = Security(
-            company=dice.randrange(len(self.companies)),
+            company=dice.randrange(len(self._companies)),
             symbol=symbol(number),
             issue=dice.choice(ISSUES),
             status=ACTIVE,
@@ -224,36 +241,45 @@ class Filings:
             first_here=f"{datetime.fromtimestamp(now, UTC):%Y%m%d}",
             dividend=dice.randrange(0, 1_000) / 100,
         )
-        self.securities.append(security)
+        self._securities.append(tuple(security))
+        self._issuers.append(security.company)
         self._issued.append(now)
         self._file(now, security.line(now, self._filer(security.company, now)))
 
     def _change_security(self, now: int, company: int | None, number: int | None) -> int:
         if number is None:
-            own = [n for n, each in enumerate(self.securities) if each.company == company]
-            number = self._dice.choice(own or range(len(self.securities)))
-        before = self.securities[number]
+            is_own = self._issuers.values == (NOBODY if company is None else company)
+            own = np.flatnonzero(is_own).tolist()
+            number = self._dice.choice(own or range(len(self._securities)))
+        before = Security(*self._securities[number])
         shares, dividend = self._dice.randrange(1_000_000, 900_000_000), self._dice.randrange(1_000)
-        status = INACTIVE if len(self.lines) % 10 == 0 else ACTIVE
-        after = replace(before, shares=shares, dividend=dividend / 100, status=status)
-        self.securities[number] = after
+        status = INACTIVE if len(self._lines) % 10 == 0 else ACTIVE
+        after = before._replace(shares=shares, dividend=dividend / 100, status=status)
+        self._securities[number] = tuple(after)
         self._file(now, after.line(now, self._filer(after.company, now)))
         return number
 
     def _call(self, company: int, name: str, now: int) -> None:
-        self._named[company] = (now - FIRST_FILING) // DAY_S
-        self.names.append((company, self._named[company], name))
+        day = (now - FIRST_FILING) // DAY_S
+        if company == len(self._last_named):
+            self.founded.append(day)
+            self._last_named.append(day)
+        self._last_named[company] = day
+        assert len(name) <= NAME_WIDTH, name
+        self.named.append(company << 20 | day)
+        self.names.append(name.encode())
 
     def _filer(self, company: int, now: int) -> str:
         """Name the filer as it is known on that day; on the day of a new name, by number."""
-        who = self.companies[company]
+        who = Company(*self._companies[company])
         today = (now - FIRST_FILING) // DAY_S
-        is_known = self._named[company] < today
+        is_known = self._last_named[company] < today
         return f"{who.name:60}" if is_known and self._dice.random() < 0.5 else f"{who.cik:010}"
 
     def _file(self, now: int, line: str) -> None:
         self.times.append(now)
-        self.lines.append(line)
+        self._lines.append(line)
+        self.kinds[line[15:18]] += 1
 
     def _name(self, cik: int) -> str:
         """Make a name that no other company has had, nor this one."""
@@ -268,6 +294,13 @@ class Filings:
 
     def _ceo(self) -> str:
         return f"{self._dice.choice(FIRST_NAMES)} {self._dice.choice(LAST_NAMES)}"
+
+
+def _planned_at(moment: int, unit: tuple[str, ...]) -> int:
+    """Make a number by which units are in order."""
+    # Nothing begins in the last minutes of a day: what is to be on one day is.
+    moment = moment // DAY_S * DAY_S + int(moment % DAY_S * 0.97)
+    return moment * len(UNITS) + UNITS.index(unit)
 
 
 def stamp(now: int) -> str:

@@ -13,8 +13,9 @@ from headrace.errors import Missing, Refused
 from tpcdi.generate import sizes
 from tpcdi.generate.files import AUDIT_HEAD, Batch, Tell, batch_dates
 from tpcdi.generate.history import history
-from tpcdi.generate.increments import PROSPECT, increment
+from tpcdi.generate.increments import make
 from tpcdi.generate.reference import FIRST_DATE
+from tpcdi.generate.scratch import Scratch
 from tpcdi.generate.sizes import BATCH_1, BYTES_PER_SCALE, checked
 
 STATE = "state"
@@ -37,21 +38,19 @@ def generate(
     """Write a directory of that scale; the same seed gives the same bytes."""
     checked(scale)
     with _unfinished(out.resolve(), BYTES_PER_SCALE * scale) as root:
+        scratch = Scratch(root)
         batch = Batch(root, 1, eol, tell)
         batch.lines("BatchDate.txt", [str(BATCH_1)], are_rows=False)
-        state = history(batch, scale, seed)
+        state = history(scratch, batch, scale, seed)
         rows = {1: batch.rows.total()}
         _write(root / "Batch1_audit.csv", batch_dates(1, FIRST_DATE, BATCH_1), eol)
         for _ in range(INCREMENTS):
-            made = increment(state)
-            batch = Batch(root, made.batch, eol, tell)
-            batch.lines("BatchDate.txt", [str(made.today)], are_rows=False)
-            for file, table in made.tables.items():
-                batch.table(file, table, "," if file == PROSPECT else "|")
-            batch.answer(made.answers)
-            rows[made.batch] = batch.rows.total()
-            dates = batch_dates(made.batch, made.today, made.today)
-            _write(root / f"Batch{made.batch}_audit.csv", dates, eol)
+            batch = Batch(root, state.batch + 1, eol, tell)
+            batch.answer(make(state, batch.table))
+            batch.lines("BatchDate.txt", [str(state.today)], are_rows=False)
+            rows[state.batch] = batch.rows.total()
+            dates = batch_dates(state.batch, state.today, state.today)
+            _write(root / f"Batch{state.batch}_audit.csv", dates, eol)
         _write(root / "Generator_audit.csv", _parameters(scale), eol)
         _write(root / "digen_report.txt", _report(scale, seed, rows), eol)
         state.save(root / STATE)

@@ -1,6 +1,8 @@
 """The facts of a period, in the past or an increment's day, and what the audit asks of them."""
 
+import itertools
 from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +17,11 @@ from tpcdi.generate.prospects import Prospects
 from tpcdi.generate.sizes import TRADES_A_DAY, WATCHES_A_DAY
 from tpcdi.generate.state import State
 from tpcdi.generate.trades import HOLDING_COLUMNS, Trades
+from tpcdi.generate.waiting import CASH, HOLDING, TRADE, WATCH
 
-TRADE, CASH, HOLDING = "Trade.txt", "CashTransaction.txt", "HoldingHistory.txt"
-WATCH, MARKET = "WatchHistory.txt", "DailyMarket.txt"
-DUE = {TRADE: "T_DTS", CASH: "CT_DTS", HOLDING: "due", WATCH: "W_DTS"}
-"""The column that says when a row's time comes."""
+MARKET = "DailyMarket.txt"
+
+PLACED_AT_ONCE = 40_000
 
 ROWS_OF_TRADE, ROWS_OF_WATCH = 2.29, 1.02
 """What is placed has so many rows on its own day, measured over days; the others come later."""
@@ -39,9 +41,17 @@ class Placed(NamedTuple):
     @classmethod
     def among(cls, facts: int, state: State, end: int) -> "Placed":
         """Tell them for a day of about so many rows, with its quotes and what is due by its end."""
-        left = facts - len(state.listing.issued) - state.waiting(DUE, end)
+        left = facts - len(state.listing.issued) - state.later.count(end)
         rows = ROWS_OF_TRADE * TRADES_A_DAY.per_scale + ROWS_OF_WATCH * WATCHES_A_DAY.per_scale
         return cls.at(max(left, 0) / rows)
+
+
+def periods(start: int, end: int, count: int, least: int = 1) -> Iterator[tuple[int, int, int]]:
+    """Divide some time into periods: when each begins and ends, and how many are placed in it."""
+    number = max(least, -(-count // PLACED_AT_ONCE))
+    moments = np.linspace(start, end, number + 1).astype(int).tolist()
+    for turn, (begin, stop) in enumerate(itertools.pairwise(moments)):
+        yield begin, stop, count * (turn + 1) // number - count * turn // number
 
 
 def trade(
@@ -55,9 +65,9 @@ def trade(
     state.trades += count
     state.held = trades.held()
     return trades, {
-        TRADE: state.due(TRADE, DUE[TRADE], trades.events(), end),
-        CASH: state.due(CASH, DUE[CASH], trades.cash(), end),
-        HOLDING: state.due(HOLDING, DUE[HOLDING], trades.holdings(), end).select(HOLDING_COLUMNS),
+        TRADE: state.due(TRADE, trades.events(), end),
+        CASH: state.due(CASH, trades.cash(), end),
+        HOLDING: state.due(HOLDING, trades.holdings(), end).select(HOLDING_COLUMNS),
     }
 
 
@@ -66,7 +76,7 @@ def watch(state: State, customers: Ints, start: int, end: int, count: int) -> Ta
     rng = bulk(state.seed, "watches", start)
     times = rng.integers(start, end, count)
     times.sort()
-    return state.due(WATCH, DUE[WATCH], watches(rng, times, customers, state.listing), end)
+    return state.due(WATCH, watches(rng, times, customers, state.listing), end)
 
 
 def trade_answers(rows: Table, new: int) -> Answers:
@@ -92,7 +102,7 @@ def watch_answers(rows: Table) -> Answers:
 def prospect_answers(prospects: Prospects, crm: Crm, new: int) -> Answers:
     """Answer what a loader may ask of prospects."""
     counts = {
-        "P_RECORDS": len(prospects.records),
+        "P_RECORDS": len(prospects),
         "P_C_MATCHING": prospects.matching(crm),
         "P_NEW": new,
     }

@@ -17,6 +17,11 @@ Tell = Callable[[int], None]
 """Is told of rows as they are written."""
 
 
+def delimiter(name: str) -> str:
+    """Tell what is between the fields of a file."""
+    return "," if name.endswith(".csv") else "|"
+
+
 class Batch:
     """A batch's folder."""
 
@@ -29,18 +34,18 @@ class Batch:
         self._tell = tell
 
     def lines(self, name: str, lines: Iterable[str], *, are_rows: bool = True) -> None:
-        """Write a file of lines."""
-        with (self.path / name).open("w", encoding="utf-8", newline=self._eol) as file:
+        """Append lines to a file."""
+        with (self.path / name).open("a", encoding="utf-8", newline=self._eol) as file:
             rows = 0
             for line in lines:
                 file.write(f"{line}\n")
                 rows += are_rows
             self.count(name, rows)
 
-    def table(self, name: str, table: Table, delimiter: str = "|") -> None:
+    def table(self, name: str, table: Table) -> None:
         """Append rows to a file."""
         with pa.OSFile(str(self.path / name), "ab") as file:
-            columns.write(table, file, delimiter, self._eol)
+            columns.write(table, file, delimiter(name), self._eol)
         self.count(name, table.num_rows)
 
     def count(self, name: str, rows: int) -> None:

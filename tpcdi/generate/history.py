@@ -1,22 +1,14 @@
 """Batch1: the historical load, fifty years of filings, ten of customers and five of facts."""
 
-import itertools
 from collections import Counter
-from collections.abc import Iterator
 
-import numpy as np
-
-from tpcdi.generate import prospects, reference
+from tpcdi.generate import reference
 from tpcdi.generate.actions import History
-from tpcdi.generate.columns import table_of
 from tpcdi.generate.companies import Filings
-from tpcdi.generate.crm import Answers, opened
+from tpcdi.generate.crm import Answers
 from tpcdi.generate.facts import (
-    CASH,
-    HOLDING,
     MARKET,
-    TRADE,
-    WATCH,
+    periods,
     prospect_answers,
     row_answers,
     trade,
@@ -31,6 +23,7 @@ from tpcdi.generate.listing import quotes
 from tpcdi.generate.people import employees
 from tpcdi.generate.pools import dice
 from tpcdi.generate.prospects import Prospects
+from tpcdi.generate.scratch import Column, Scratch
 from tpcdi.generate.sizes import (
     BATCH_1,
     FIRST_QUOTE,
@@ -41,41 +34,47 @@ from tpcdi.generate.sizes import (
     seconds,
 )
 from tpcdi.generate.state import State
+from tpcdi.generate.waiting import CASH, HOLDING, TRADE, WATCH, Waiting
 
 HISTORY = "TradeHistory.txt"
+FACTS = FIRST_TRADE, HISTORY_END
+PARTS_MOST = 256
+"""So each is a week at least, and of each file some 15 wait at once."""
+
 PERIODS_LEAST = 24
 """In so many periods the facts are made: what is bought in one may be sold in the next."""
 
-TRADES_AT_ONCE = 40_000
 
-
-def history(batch: Batch, scale: float, seed: int) -> State:
+def history(scratch: Scratch, batch: Batch, scale: float, seed: int) -> State:
     """Write the historical batch."""
     _reference(batch)
-    brokers: list[int] = []
+    brokers = Column(scratch)
     batch.lines("HR.csv", employees(scale, seed, brokers))
-    acts = History(scale, seed, brokers)
+    acts = History(scratch, scale, seed, brokers)
     batch.lines("CustomerMgmt.xml", acts.lines(), are_rows=False)
     batch.count("CustomerMgmt.xml", acts.count)
-    filings = Filings(scale, seed)
+    filings = Filings(scratch, scale, seed)
     crm = acts.crm
-    asked = Prospects([], 0)
+    asked = Prospects(scratch)
     asked.ask_around(crm, dice(seed, "prospects"), scale)
-    batch.table(PROSPECT, table_of(asked.records, prospects.COLUMNS), ",")
+    for rows in asked.tables():
+        batch.table(PROSPECT, rows)
     state = State(
+        scratch=scratch,
         seed=seed,
         scale=scale,
         crm=crm,
         brokers=brokers,
         prospects=asked,
         listing=filings.listing,
+        later=Waiting(scratch, _bounds(scale)),
         moves=acts.changes,
     )
-    answers = acts.answers | prospect_answers(asked, crm, len(asked.records))
+    answers = acts.answers | prospect_answers(asked, crm, len(asked))
     answers["HR", "DimBroker", "HR_BROKERS"] = len(brokers)
     answers.update(_trades(batch, state))
     answers.update(_watches(batch, state))
-    answers.update(_filings(batch, filings, seed))
+    answers.update(_filings(scratch, batch, filings, seed))
     for prices in quotes(state.listing, seed, FIRST_QUOTE, seconds(BATCH_1)):
         batch.table(MARKET, prices)
     answers.update(row_answers(batch.rows))
@@ -92,10 +91,16 @@ def _reference(batch: Batch) -> None:
     batch.lines("TaxRate.txt", reference.tax_rates())
 
 
+def _bounds(scale: float) -> list[int]:
+    """Choose ends of periods; not all of them: of the parts between, many are open at once."""
+    ends = [end for _, end, _ in periods(*FACTS, TRADES(scale), PERIODS_LEAST)]
+    return ends[:: -(-len(ends) // PARTS_MOST)]
+
+
 def _trades(batch: Batch, state: State) -> Answers:
-    accounts = opened(state.crm.accounts)
+    accounts = state.crm.accounts_since.values
     answers: Answers = Counter()
-    for start, end, count in _periods(TRADES(state.scale)):
+    for start, end, count in periods(*FACTS, TRADES(state.scale), PERIODS_LEAST):
         placed, facts = trade(state, accounts, start, end, count)
         rows = placed.by(HISTORY_END)
         batch.table(TRADE, rows)
@@ -108,29 +113,20 @@ def _trades(batch: Batch, state: State) -> Answers:
 
 
 def _watches(batch: Batch, state: State) -> Answers:
-    customers = opened(state.crm.customers)
+    customers = state.crm.customers_since.values
     answers: Answers = Counter()
-    for start, end, count in _periods(WATCHES(state.scale)):
+    for start, end, count in periods(*FACTS, WATCHES(state.scale), PERIODS_LEAST):
         rows = watch(state, customers, start, end, count)
         batch.table(WATCH, rows)
         answers.update(watch_answers(rows))
     return answers
 
 
-def _periods(count: int) -> Iterator[tuple[int, int, int]]:
-    """Divide five years into periods: when each begins and ends, and how many are in it."""
-    periods = max(PERIODS_LEAST, -(-count // TRADES_AT_ONCE))
-    moments = np.linspace(FIRST_TRADE, HISTORY_END, periods + 1).astype(int).tolist()
-    for number, (start, end) in enumerate(itertools.pairwise(moments)):
-        yield start, end, count * (number + 1) // periods - count * number // periods
-
-
-def _filings(batch: Batch, filings: Filings, seed: int) -> Answers:
+def _filings(scratch: Scratch, batch: Batch, filings: Filings, seed: int) -> Answers:
     answers: Answers = Counter()
-    for name, lines, reports in Reports(filings, seed).quarters():
+    for name, lines, reports in Reports(scratch, filings, seed).quarters():
         batch.lines(name, lines)
         answers["FINWIRE", "Financial", "FW_FIN"] += reports
-    kinds = Counter(line[15:18] for line in filings.lines)
-    answers["FINWIRE", "DimCompany", "FW_CMP"] = kinds["CMP"]
-    answers["FINWIRE", "DimSecurity", "FW_SEC"] = kinds["SEC"]
+    answers["FINWIRE", "DimCompany", "FW_CMP"] = filings.kinds["CMP"]
+    answers["FINWIRE", "DimSecurity", "FW_SEC"] = filings.kinds["SEC"]
     return answers

@@ -2,6 +2,7 @@
 what each cost on each day.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -55,16 +56,18 @@ LOWEST, HIGHEST = 0.66, 1.35
 
 def quotes(listing: Listing, seed: int, start: int, end: int) -> Iterator[Table]:
     """Quote everything that is listed, for each day from one to before another."""
-    step = max(1, ROWS_AT_ONCE // len(listing.issued)) * DAY_S
-    for first in range(start, end, step):
-        yield _quotes(listing, seed, np.arange(first, min(first + step, end), DAY_S))
+    there = len(listing.issued)
+    step = max(1, ROWS_AT_ONCE // there) * DAY_S
+    for first, least in itertools.product(range(start, end, step), range(0, there, ROWS_AT_ONCE)):
+        yield _quotes(listing, seed, np.arange(first, min(first + step, end), DAY_S), least)
 
 
-def _quotes(listing: Listing, seed: int, dates: Ints) -> Table:
-    rng = bulk(seed, "market", int(dates[0]))
-    listed = listing.issued_by(dates + DAY_S - 1)
+def _quotes(listing: Listing, seed: int, dates: Ints, least: int) -> Table:
+    """Quote on these days the securities from one on, of which there may be too many for a day."""
+    rng = bulk(seed, "market", int(dates[0]), *([least] if least else []))
+    listed = np.clip(listing.issued_by(dates + DAY_S - 1) - least, 0, ROWS_AT_ONCE)
     date = np.repeat(dates, listed)
-    which = np.arange(len(date)) - np.repeat(np.cumsum(listed) - listed, listed)
+    which = least + np.arange(len(date)) - np.repeat(np.cumsum(listed) - listed, listed)
     usual = listing.cents[which]
     close = (usual * rng.uniform(0.7, 1.3, len(date))).astype(np.int64)
     high = (close * rng.uniform(1, 1.1, len(date))).astype(np.int64)

@@ -4,11 +4,13 @@ Odd cases are dealt by number, not left to chance: the smallest scale has them t
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
+from hashlib import blake2b
 
 from tpcdi.generate.pools import CITIES, DOMAINS, FIRST_NAMES, LAST_NAMES, dice, place, street
 from tpcdi.generate.reference import LOCAL_TAXES, NATIONAL_TAXES
+from tpcdi.generate.scratch import Column
 from tpcdi.generate.sizes import BATCH_1, EMPLOYEES
 
 Fields = dict[str, str | None]
@@ -27,6 +29,9 @@ COLUMNS = (
     *TAXES,
 )
 """The columns of Customer.txt, after those of the change."""
+
+MATCHED = ("C_L_NAME", "C_F_NAME", "C_ADLINE1", "C_ADLINE2", "C_ZIPCODE")
+"""By these a prospect is a customer, whatever their case."""
 
 GENDERS = (*"MFMFMFMFMFMF", "m", "f", None, "X", "U")
 BAD_TIERS = (None, "0", "4", "9", "7")
@@ -129,6 +134,12 @@ def change(dice: random.Random, who: Fields, kind: int, number: int) -> Fields:
             return dict(zip(ADDRESS[2:], place(dice), strict=True))
 
 
+def digest(matched: Iterable[str | None]) -> int:
+    """Make a number of what somebody is matched by: no two of millions have the same."""
+    text = "|".join(cell or "" for cell in matched).upper()
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
+
+
 def is_bad_tier(who: Fields) -> bool:
     """Tell whether a customer's tier raises an alert."""
     return who["C_TIER"] not in {"1", "2", "3"}
@@ -149,17 +160,22 @@ def raises_alert(who: Fields, today: date) -> bool:
     return is_bad_tier(who) or is_too_old(who, today) or is_unborn(who, today)
 
 
+EMPLOYEES_AT_ONCE = 200_000
+"""Brokers are chosen among so many at a time, of whom each takes 40 bytes."""
+
 BROKER = 314
 BROKER_SHARE = 0.2862
 JOBLESS_SHARE = 0.05
 
 
-def employees(scale: float, seed: int, brokers: list[int]) -> Iterator[str]:
+def employees(scale: float, seed: int, brokers: Column) -> Iterator[str]:
     """Write the employees, and note who is a broker."""
     chance = dice(seed, "brokers")
     count = EMPLOYEES(scale)
-    are_brokers = set(chance.sample(range(count), round(BROKER_SHARE * count)))
     for number in range(count):
+        if number % EMPLOYEES_AT_ONCE == 0:
+            there = range(number, min(number + EMPLOYEES_AT_ONCE, count))
+            are_brokers = set(chance.sample(there, round(BROKER_SHARE * len(there))))
         job = str(chance.choice([code for code in range(300, 330) if code != BROKER]))
         if number in are_brokers:
             job = str(BROKER)

@@ -1,22 +1,24 @@
 """What the generator knows at the end of a batch, and needs to make the next one."""
 
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import feather
 
-from tpcdi.generate import prospects
-from tpcdi.generate.columns import Table, table_of
+from tpcdi.generate.columns import Table
 from tpcdi.generate.crm import Crm
 from tpcdi.generate.listing import Listing
 from tpcdi.generate.prospects import Prospects
+from tpcdi.generate.records import Record
+from tpcdi.generate.scratch import Column, Scratch
 from tpcdi.generate.sizes import BATCH_1
 from tpcdi.generate.trades import no_lots
+from tpcdi.generate.waiting import DUE, Waiting, before
 
 NUMBERS = ("seed", "scale", "batch", "trades", "changes", "moves")
 
@@ -25,47 +27,39 @@ NUMBERS = ("seed", "scale", "batch", "trades", "changes", "moves")
 class State:
     """Everything that later batches go on from."""
 
+    scratch: Scratch
     seed: int
     scale: float
     crm: Crm
-    brokers: list[int]
+    brokers: Column
     prospects: Prospects
     listing: Listing
+    later: Waiting
+    """Rows whose time is to come."""
     moves: int
     """How often customers have changed."""
     batch: int = 1
     trades: int = 0
     changes: int = 0
     held: Table = field(default_factory=no_lots)
-    later: dict[str, Table] = field(default_factory=dict)
-    """Rows whose time is to come, by file."""
 
     @property
     def today(self) -> date:
         """Tell the day of the batch."""
         return BATCH_1 + timedelta(self.batch - 1)
 
-    def due(self, file: str, column: str, fresh: Table, until: int) -> Table:
+    def due(self, file: str, fresh: Table, until: int) -> Table:
         """Take what is due before a moment of the new rows and of those that waited, in order."""
-        waiting = [self.later[file], fresh] if file in self.later else [fresh]
-        rows = pa.concat_tables(waiting)
-        is_due = _before(rows[column], until)
-        self.later[file] = rows.filter(pc.invert(is_due))
-        return rows.filter(is_due).sort_by(column)
-
-    def waiting(self, columns: Mapping[str, str], until: int) -> int:
-        """Count what waits and is due before a moment; files have it in these columns."""
-        return sum(
-            pc.sum(_before(self.later[file][column], until)).as_py() or 0
-            for file, column in columns.items()
-            if file in self.later
-        )
+        is_due = before(fresh[DUE[file]], until)
+        rows = pa.concat_tables([*self.later.take(file, until), fresh.filter(is_due)])
+        self.later.put(file, fresh.filter(pc.invert(is_due)))
+        return rows.sort_by(DUE[file])
 
     def save(self, folder: Path) -> None:
         """Keep it in a folder."""
         folder.mkdir()
-        for name, table in self._tables().items():
-            feather.write_feather(table, folder / f"{name}.arrow", compression="uncompressed")
+        for name, pieces in self._tables().items():
+            _write(folder / f"{name}.arrow", pieces)
         numbers = {name: getattr(self, name) for name in NUMBERS}
         (folder / "state.json").write_text(json.dumps(numbers | {"asked": self.prospects.asked}))
 
@@ -73,30 +67,61 @@ class State:
     def load(cls, folder: Path) -> "State":
         """Take it from a folder."""
         numbers = json.loads((folder / "state.json").read_text())
-        tables = {each.stem: feather.read_table(each) for each in folder.glob("*.arrow")}
-        crm = Crm(tables.pop("customers").to_pylist(), tables.pop("accounts").to_pylist())
-        prospects = Prospects(tables.pop("prospects").to_pylist(), numbers.pop("asked"))
+        scratch = Scratch()
+        crm, brokers, later = Crm(scratch), Column(scratch), Waiting(scratch)
+        prospects = Prospects(scratch, numbers.pop("asked"))
+        for each in _records(folder / "customers.arrow"):
+            crm.enter_customer(each)
+        for each in _records(folder / "accounts.arrow"):
+            crm.enter_account(each)
+        for each in _records(folder / "prospects.arrow"):
+            prospects.enter(each)
+        for piece in _pieces(folder / "brokers.arrow"):
+            brokers.extend(piece["number"].to_numpy())
+        for file in DUE:
+            for piece in _pieces(folder / f"{file}.arrow"):
+                later.put(file, piece)
         return cls(
+            scratch=scratch,
             crm=crm,
+            brokers=brokers,
             prospects=prospects,
-            brokers=tables.pop("brokers")["number"].to_pylist(),
-            listing=Listing.of(tables.pop("listing")),
-            held=tables.pop("held"),
-            later=tables,
+            listing=Listing.of(pa.concat_tables(_pieces(folder / "listing.arrow"))),
+            later=later,
+            held=pa.concat_tables(_pieces(folder / "held.arrow")),
             **numbers,
         )
 
-    def _tables(self) -> dict[str, Table]:
+    def _tables(self) -> dict[str, Iterable[Table]]:
         return {
-            "customers": table_of(self.crm.customers, list(self.crm.customers[0])),
-            "accounts": table_of(self.crm.accounts, list(self.crm.accounts[0])),
-            "prospects": table_of(self.prospects.records, prospects.COLUMNS),
-            "brokers": pa.table({"number": self.brokers}),
-            "listing": self.listing.table,
-            "held": self.held,
-            **self.later,
+            "customers": self.crm.customers.tables(),
+            "accounts": self.crm.accounts.tables(),
+            "prospects": self.prospects.tables(),
+            "brokers": [pa.table({"number": self.brokers.values})],
+            "listing": [self.listing.table],
+            "held": [self.held],
+            **{file: self.later.pieces(file) for file in DUE},
         }
 
 
-def _before(times: pa.ChunkedArray, moment: int) -> pa.ChunkedArray:
-    return pc.less(times, pa.scalar(moment, pa.timestamp("s")))
+def _write(path: Path, pieces: Iterable[Table]) -> None:
+    """Write a table; if it has no piece, nobody will miss it."""
+    each = iter(pieces)
+    first = next(each, None)
+    if first is not None:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, first.schema) as out:
+            for piece in itertools.chain([first], each):
+                out.write_table(piece)
+
+
+def _pieces(path: Path) -> Iterator[Table]:
+    if path.exists():
+        with pa.OSFile(str(path)) as file:
+            batches = pa.ipc.open_file(file)
+            for number in range(batches.num_record_batches):
+                yield pa.Table.from_batches([batches.get_batch(number)])
+
+
+def _records(path: Path) -> Iterator[Record]:
+    for piece in _pieces(path):
+        yield from piece.to_pylist()
