@@ -2,7 +2,7 @@
 
 Whoever has the fewest votes after every thousandth is removed, and gives the votes back: only in
 the right order does everything come out as the rules say. Uses nothing but the command line, in a
-data folder of its own, and stops what it starts.
+data folder of its own, and stops what it starts. `examples/demo.py 2000` has fewer votes.
 """
 
 import json
@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,14 @@ UNKNOWN, REPEATED, NO_JSON = "no such contestant", "this phone has voted already
 
 def main() -> int:
     """Run the demo; 0 only if everything comes out as the rules say."""
+    count = int(asked(VOTES))
     # It pushes seldom, so that there is something to pull.
-    return show(run, HERE / "voter.py", "push.every_ms=60000")
+    return show(partial(run, count=count), HERE / "voter.py", "push.every_ms=60000")
+
+
+def asked(usual: float) -> str:
+    """Tell how much is asked for: more or less than usual, if the command line says so."""
+    return sys.argv[1] if len(sys.argv) > 1 else str(usual)
 
 
 def show(demo: "Callable[[Stack, Path], int]", flow: Path, *settings: str) -> int:
@@ -47,12 +54,12 @@ def show(demo: "Callable[[Stack, Path], int]", flow: Path, *settings: str) -> in
         return int(error.returncode)
 
 
-def run(stack: "Stack", folder: Path) -> int:
+def run(stack: "Stack", folder: Path, count: int) -> int:
     """Produce, wait, and show what came of it."""
-    made, played = votes(VOTES)
+    made, played = votes(count)
     some = list(lines(made))
     half = len(some) // 2
-    say(f"{VOTES:,} votes come in, one a batch through three procedures; {BROKEN} more are no JSON")
+    say(f"{count:,} votes come in, one a batch through three procedures; {BROKEN} more are no JSON")
     for name, part in [("early", some[:half]), ("late", some[half:])]:
         file = folder / f"{name}.jsonl"
         file.write_bytes(b"".join(line + b"\n" for line in part))
