@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import iter_route_contexts
 from flows import HeldClock
+from issuing import OTHER_RSA, Idp, an_idp, issuer_of, token
 from serving import KEY, front
 from shop import flow
 from whole import whole
@@ -164,6 +165,41 @@ def everything_shown(keyring: Keyring) -> list[Shown]:
     return shown
 
 
+def every_token(idp: Idp) -> list[Shown]:
+    """Sign a token for each scope in each state, and such as are for none."""
+    shown = [
+        Shown("a token without the claim", f"Bearer {token(idp, scope=None)}", frozenset()),
+        Shown("one for others' scopes", f"Bearer {token(idp, scope='openid Query')}", frozenset()),
+        Shown(
+            "one for all scopes",
+            f"Bearer {token(idp, scope=[one.value for one in Scope])}",
+            frozenset(Scope),
+        ),
+        Shown("one of the scheme Token", f"Token {token(idp)}", None, "Unauthorized"),
+    ]
+    for scope in Scope:
+        of: dict[str, Any] = {"scope": f"openid {scope.value}"}
+        states = {
+            "expired": token(idp, exp=-60, **of),
+            "not yet valid": token(idp, nbf=60, **of),
+            "for another audience": token(idp, aud="others", **of),
+            "of another issuer": token(idp, iss="http://127.0.0.1:1", **of),
+            "by an unknown key": token(idp, OTHER_RSA, kid="unknown", **of),
+            "by another key of that name": token(idp, OTHER_RSA, **of),
+            "by the algorithm none": token(idp, "", "none", **of),
+            "by a secret of somebody's": token(idp, "s" * 64, "HS256", **of),
+            "without a signature": token(idp, **of).rpartition(".")[0] + ".",
+        }
+        shown.append(
+            Shown(f"a token to {scope.value}", f"Bearer {token(idp, **of)}", frozenset({scope}))
+        )
+        shown += [
+            Shown(f"one to {scope.value} {what}", f"Bearer {one}", None, "TokenRefused")
+            for what, one in states.items()
+        ]
+    return shown
+
+
 def test_every_route_says_which_scopes_it_needs_or_is_open(app: FastAPI) -> None:
     found = routes(app)
     assert {route.path for route in found if route.needed is None} == OPEN_PATHS
@@ -174,19 +210,29 @@ def test_every_route_says_which_scopes_it_needs_or_is_open(app: FastAPI) -> None
 def test_every_route_lets_in_whoever_has_its_scopes_and_nobody_else(
     app: FastAPI, keyring: Keyring
 ) -> None:
-    wrong: list[str] = []
+    assert asyncio.run(matrix(app, everything_shown(keyring))) == []
 
-    async def matrix() -> None:
-        for route in routes(app):
-            path = route.path.replace("{", "").replace("}", "")
-            for shown in everything:
-                answer = await ask(app, route.method, path, shown.header)
-                if not fits(answer, route, shown):
-                    wrong.append(f"{route.method} {path}, {shown.what}: {answer.status}")
 
-    everything = everything_shown(keyring)
-    asyncio.run(matrix())
-    assert not wrong
+def test_every_route_lets_in_whoever_has_a_token_of_its_scopes_and_nobody_else(
+    tmp_path: Path, keyring: Keyring
+) -> None:
+    (tmp_path / "core").mkdir()
+    with an_idp() as idp:
+        entrance = Entrance(KEY, keyring, issuer_of(idp, HeldClock()))
+        with whole(core_path(tmp_path), [flow], before=front(entrance)) as app:
+            assert asyncio.run(matrix(app, every_token(idp))) == []
+
+
+async def matrix(app: FastAPI, everything: Sequence[Shown]) -> list[str]:
+    """Show everything to every route; tell what was answered otherwise than it should be."""
+    wrong = []
+    for route in routes(app):
+        path = route.path.replace("{", "").replace("}", "")
+        for shown in everything:
+            answer = await ask(app, route.method, path, shown.header)
+            if not fits(answer, route, shown):
+                wrong.append(f"{route.method} {path}, {shown.what}: {answer.status}")
+    return wrong
 
 
 def fits(answer: Answer, route: Routed, shown: Shown) -> bool:
