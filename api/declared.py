@@ -10,13 +10,14 @@ from fastapi import APIRouter, Request
 from fastapi import Path as OfPath
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from api.catalogue import Catalogue
 from api.grant import Grant, Restriction, Scope
 from api.guard import guarded
 from api.line import Line
 from api.resources import Resources
 from etl_procs.dataflow import Dataflow
 from etl_procs.errors import NoSuchDataflow
-from etl_procs.model import Outlet, Stream, Window
+from etl_procs.model import Kept, Outlet, Stream, Window
 from etl_procs.reader import Reader
 from etl_procs.rules import (
     ByCount,
@@ -192,11 +193,14 @@ class TableColumnOut(BaseModel):
 
 
 class OutletOut(BaseModel):
-    """A table that can be asked for: what a dataflow's outlet brings to warehouses, or files."""
+    """A table that can be asked for: what a dataflow's outlet brings to warehouses, what is kept of
+    a published stream, or files.
+    """
 
     name: str = Field(
         description="As DATAFLOW.OUTLET, or as files.NAME of the configuration and the folder; in "
-        "SQL what stands before the dot can be left out where it is plain."
+        "SQL what stands before the dot can be left out where it is plain. As DATAFLOW.STREAM, "
+        "whole."
     )
     columns: list[TableColumnOut]
     key: list[str] = Field(
@@ -204,7 +208,7 @@ class OutletOut(BaseModel):
     )
     indexes: list[list[str]] = Field(description="The columns of each index in the warehouse.")
     warehouses: list[str] = Field(
-        description="Those that take it; the first answers queries. Of files: none."
+        description="Those that take it; the first answers queries. Of files and streams: none."
     )
 
 
@@ -269,15 +273,18 @@ def router(resources: Resources) -> APIRouter:
             raise NoSuchDataflow(f"there is no dataflow {dataflow}", hint=f"There are: {known}.")
         return await line.run(lambda: _flow(found, resources))
 
-    @made.get("/tables", tags=["tables"], **guarded(Scope.LOOK, keeps_to_tables=True))
+    @made.get("/tables", tags=["tables"], **guarded(Scope.LOOK, 503, keeps_to_tables=True))
     async def list_tables(request: Request) -> TablesOut:
-        """List the tables that can be asked for in SQL.
+        """List the tables that can be asked for in SQL: streams are among them while they are
+        published.
 
         A key that is for some tables sees those, and of them the columns that it may see.
         """
         held: Grant = request.state.grant
-        seen = dict.fromkeys(outlets, ALL) if held.tables is None else held.tables
-        shown = [(outlet, seen[name]) for name, outlet in outlets.items() if name in seen]
+        published = await line.run(lambda: _published(resources))
+        known = outlets | {stream.full_name: stream for stream in published}
+        seen = dict.fromkeys(known, ALL) if held.tables is None else held.tables
+        shown = [(outlet, seen[name]) for name, outlet in known.items() if name in seen]
         return TablesOut(tables=[_outlet(one, resources, limits) for one, limits in shown])
 
     return made
@@ -315,6 +322,24 @@ def _last(flow: Dataflow, core: Path) -> int | None:
             return snapshot.batch(flow.name)
     except NotRunning:  # there is no core yet: nothing has been committed
         return None
+
+
+def _published(resources: Resources) -> list[Kept]:
+    """Find the streams of which something is kept, in each partition: they are tables, too."""
+    return [
+        stream
+        for stream in Catalogue.of(resources.dataflows).streams
+        for flow in [resources.dataflows[stream.dataflow]]
+        if all(_is_kept(stream, core) for core in resources.cores[: flow.partitions])
+    ]
+
+
+def _is_kept(stream: Kept, core: Path) -> bool:
+    try:
+        with Reader(core).snapshot() as snapshot:
+            return snapshot.kept_after(stream) is not None
+    except NotRunning:
+        return False
 
 
 def _stream(stream: Stream) -> StreamOut:
@@ -361,6 +386,8 @@ def _outlet(outlet: Outlet, resources: Resources, seen: Restriction) -> OutletOu
         warehouses=[
             place.name
             for place in resources.warehouses
-            if place.takes(outlet) and outlet not in resources.files
+            if place.takes(outlet)
+            and outlet not in resources.files
+            and not isinstance(outlet, Kept)
         ],
     )

@@ -32,7 +32,10 @@ from etl_procs.columns import parse_tuple
 from etl_procs.measured import Measured
 from etl_procs.metrics import LookupFigures, Metrics
 from etl_procs.model import Outlet
+from etl_procs.publisher import Publisher
 from etl_procs.reader import Reader
+from headrace import config
+from headrace.crash import CrashPoints
 from migrations.warehouse import DEFAULT, Warehouse
 
 NO_WAREHOUSE = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -194,6 +197,33 @@ def test_the_tables_are_told_with_postgresqls_types_and_where_they_are(client: C
     assert [one["name"] for one in told["columns"] if one["required"]] == ["name"]
     assert (told["key"], told["indexes"]) == (["name"], [["day"], ["day", "name"]])
     assert told["warehouses"] == ["default"]
+
+
+def test_a_stream_is_among_the_tables_while_it_is_published(client: Client, made: Till) -> None:
+    publisher = Publisher([made.path], config.Core(), CrashPoints())
+
+    def names() -> set[str]:
+        return {one["name"] for one in client.send("GET", "/v1/tables").document["tables"]}
+
+    before = names()
+    publisher.publish(till.sold, 1)
+    (told,) = (
+        one
+        for one in client.send("GET", "/v1/tables").document["tables"]
+        if one["name"] not in before
+    )
+    assert told == {
+        "name": "till.sold",
+        "columns": [
+            {"name": "item", "type": "text", "required": True},
+            {"name": "cents", "type": "bigint", "required": False},
+        ],
+        "key": [],
+        "indexes": [],
+        "warehouses": [],
+    }
+    publisher.unpublish(till.sold, 1)
+    assert names() == before
 
 
 def test_a_key_for_some_tables_sees_those_and_what_it_may_see_of_them(
