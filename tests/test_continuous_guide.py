@@ -1,5 +1,6 @@
 """The alert of the guide, as it stands there: its dataflow, and its command."""
 
+import json
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from test_api_commands import api_process
 from waiting import until
 
 from etl_procs import loader
+from headrace.cli import watch
 from headrace.local.home import MARKER
 from migrations import layout, warehouse
 
@@ -69,13 +71,13 @@ def test_the_alert_of_the_guide_orders_once_when_it_is_time(
 
         program, *words = shlex.split(piece("sh"))
         assert program == "headrace"
-        assert '"state": "running"' in headrace(*words)
+        assert "low" in headrace(*words)
         assert store.ordered() == []
         store.sell(("tea", 15))
         until(lambda: bool(store.ordered()), SOON_S, lambda: headrace("watch", "--list"))
         store.sell(("tea", 1), ("tea", 1), ("tea", -80))
         until(
-            lambda: '"as_of": {"store": 5}' in headrace("watch", "--list"),
+            lambda: "store batch 5" in headrace("watch", "--list"),
             SOON_S,
             lambda: headrace("watch", "--list"),
         )
@@ -83,6 +85,24 @@ def test_the_alert_of_the_guide_orders_once_when_it_is_time(
         store.sell(("tea", 80))
         until(lambda: len(store.ordered()) > 1, SOON_S, lambda: headrace("watch", "--list"))
         assert store.ordered() == [("tea", 80)] * 2
-        assert '"name": "low"' in headrace("watch", "--list")
+        head, _, row = headrace("watch", "--list").splitlines()
+        assert head.split() == ["name", "state", "as", "of", "results", "query"]
+        assert row.startswith("low   running  store batch")
+        assert "to store/order: " in row
+        (told,) = headrace("watch", "--list", "--json").splitlines()
+        assert (json.loads(told)["name"], json.loads(told)["state"]) == ("low", "running")
         headrace("watch", "--drop", "low")
         assert headrace("watch", "--list") == ""
+
+
+def test_a_result_that_is_followed_is_laid_out() -> None:
+    columns = [{"name": "item", "type": "text"}, {"name": "pieces", "type": "bigint"}]
+    as_of = {"name": "low", "as_of": {"store": 42}, "position": "42"}
+    assert watch._result({**as_of, "columns": columns, "rows": [["tea", 80]]}).splitlines() == [
+        "item  pieces",
+        "----  ------",
+        "tea       80",
+        "",
+        "as of store batch 42; --after 42 goes on behind it",
+    ]
+    assert watch._result({"position": "43"}) == '{"position": "43"}'

@@ -7,10 +7,8 @@ from typing import Any
 
 from headrace import client
 from headrace.cli.command import JSON, Command, Context, argument
-from headrace.cli.table import laid_out
+from headrace.cli.table import answered, batches
 from headrace.errors import ConfigError, Exit
-
-NUMBERS = frozenset({"smallint", "integer", "bigint", "numeric", "real", "double precision"})
 
 
 def run_query(context: Context) -> int:
@@ -77,16 +75,12 @@ def _explained(told: dict[str, Any]) -> Iterator[str]:
 
 def _lines(answer: dict[str, Any]) -> list[str]:
     """Lay the answer out: head, rows, and what it is as of."""
-    columns = answer["columns"]
-    numbers = [place for place, column in enumerate(columns) if column["type"] in NUMBERS]
-    table = laid_out([column["name"] for column in columns], answer["rows"], right=numbers)
-    return [*table, "", _as_of(answer)]
+    return [*answered(answer["columns"], answer["rows"]), "", _as_of(answer)]
 
 
 def _as_of(answer: dict[str, Any]) -> str:
-    batches = ", ".join(f"{name} batch {batch}" for name, batch in answer["as_of"].items())
     how = f"{answer['freshness']}, by {answer['plan']}"
-    return f"as of {batches or 'no batch: no dataflow was read'} ({how})"
+    return f"as of {batches(answer['as_of']) or 'no batch: no dataflow was read'} ({how})"
 
 
 ARGUMENTS = (

@@ -1,7 +1,20 @@
 """Tables on a terminal."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+NUMBERS = frozenset({"smallint", "integer", "bigint", "numeric", "real", "double precision"})
+
+
+def answered(columns: Sequence[Mapping[str, str]], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Lay the rows of an answer out; numbers are aligned."""
+    numbers = [place for place, column in enumerate(columns) if column["type"] in NUMBERS]
+    return laid_out([column["name"] for column in columns], rows, right=numbers)
+
+
+def batches(as_of: Mapping[str, int]) -> str:
+    """Name the batches that something is as of."""
+    return ", ".join(f"{name} batch {batch}" for name, batch in as_of.items())
 
 
 def laid_out(

@@ -2,11 +2,12 @@
 
 import argparse
 import json
-import sys
+from typing import Any
 from urllib.parse import quote
 
 from headrace import client
-from headrace.cli.command import Command, Context
+from headrace.cli.command import JSON, Command, Context
+from headrace.cli.table import answered, batches, laid_out
 from headrace.client import Client
 from headrace.errors import Exit, Refused
 
@@ -26,34 +27,66 @@ def run_watch(context: Context) -> int:
             "--follow NAME, --retry NAME.",
         )
     if arguments.list:
-        for one in api.ask("GET", AT)["continuous"]:
-            print(json.dumps(one))
+        _show(api.ask("GET", AT)["continuous"], as_json=arguments.json)
     elif arguments.drop:
         api.ask("DELETE", _path(arguments.drop))
     elif arguments.retry:
-        print(json.dumps(api.ask("POST", _path(arguments.retry) + "/retry")))
+        _show([api.ask("POST", _path(arguments.retry) + "/retry")], as_json=arguments.json)
     elif arguments.follow:
-        _follow(api, arguments.follow, arguments.after)
+        _follow(api, arguments)
     else:
-        _register(api, arguments)
+        _show([_registered(api, arguments)], as_json=arguments.json)
     return Exit.OK
 
 
-def _register(api: Client, arguments: argparse.Namespace) -> None:
+def _show(found: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Write how queries are: one line for each, and why one fails below it."""
+    if as_json:
+        for one in found:
+            print(json.dumps(one))
+    elif found:
+        rows = [
+            [one["name"], one["state"], batches(one["as_of"]), _brought(one), one["sql"]]
+            for one in found
+        ]
+        print("\n".join(laid_out(["name", "state", "as of", "results", "query"], rows)))
+        for one in found:
+            for error in filter(None, (one.get("error"), one.get("delivery_error"))):
+                print(f"{one['name']}: {error['detail']}")
+
+
+def _brought(one: dict[str, Any]) -> str:
+    """Say where results are brought, and how many wait for it."""
+    to = one.get("to")
+    if not to:
+        return "kept"
+    waiting = f", {one['waiting']} waiting" if one["waiting"] else ""
+    return f"to {to.get('call') or to['webhook']}: {one['delivery']}{waiting}"
+
+
+def _registered(api: Client, arguments: argparse.Namespace) -> Any:
     to = {"webhook": arguments.webhook, "call": arguments.call}
     given = {name: value for name, value in to.items() if value is not None}
     asked = {"sql": arguments.sql, "when": arguments.when, "to": given or None}
     if arguments.on is not None:
         asked["on"] = arguments.on
     query = "?replace=true" if arguments.replace else ""
-    print(json.dumps(api.ask("PUT", _path(arguments.name) + query, asked)))
+    return api.ask("PUT", _path(arguments.name) + query, asked)
 
 
-def _follow(api: Client, name: str, after: str | None) -> None:
-    query = "" if after is None else f"?after={quote(after)}"
-    for line in api.lines(f"{_path(name)}/results{query}"):
-        sys.stdout.buffer.write(line + b"\n")
-        sys.stdout.buffer.flush()
+def _follow(api: Client, arguments: argparse.Namespace) -> None:
+    query = "" if arguments.after is None else f"?after={quote(arguments.after)}"
+    for line in api.lines(f"{_path(arguments.follow)}/results{query}"):
+        print(line.decode() if arguments.json else _result(json.loads(line)), flush=True)
+
+
+def _result(told: dict[str, Any]) -> str:
+    """Lay one result out; what is none is written as it is."""
+    if "columns" not in told:
+        return json.dumps(told)
+    table = answered(told["columns"], told["rows"])
+    where = f"as of {batches(told['as_of'])}; --after {told['position']} goes on behind it"
+    return "\n".join([*table, "", where, ""])
 
 
 def _path(name: str) -> str:
@@ -92,17 +125,17 @@ COMMANDS = [
         description="Register a continuous query: it is answered as of the batches that are "
         "committed, in the API, until it is dropped. Its results can be followed, posted to a "
         "webhook, or called for row by row; the columns are then the call's arguments. The same "
-        "again is the same one. All is written as lines of JSON.",
+        "again is the same one. With --json, all is written as lines of JSON.",
         examples=(
             'headrace watch total "SELECT count(*) AS votes FROM votes"',
             'headrace watch poor "SELECT name, cents FROM balances WHERE cents < 50" '
             "--call bank/warn --when change",
             'headrace watch poor "SELECT name FROM balances" --webhook https://alerts.example/x',
             "headrace watch --list",
-            "headrace watch --follow total --after 41 | jq -c .rows",
+            "headrace watch --follow total --after 41 --json | jq -c .rows",
             "headrace watch --drop total",
         ),
         run=run_watch,
-        arguments=(_arguments,),
+        arguments=(_arguments, JSON),
     )
 ]
