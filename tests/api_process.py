@@ -49,3 +49,12 @@ class ApiProcess:
 
     def _is_over(self) -> bool:
         return self.process.poll() is not None
+
+
+def workers_of(api: int) -> list[int]:
+    """Name the processes that answer: the API forks them off a child of its own."""
+    return [pid for child in _children(api) for pid in _children(child)]
+
+
+def _children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

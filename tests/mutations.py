@@ -353,6 +353,14 @@ MUTATIONS = [
         "api",
     ),
     Mutation(
+        "a warehouse may be ahead of the cores' snapshot, and others behind it",
+        "cut.py",
+        "    if not snapshots or (len(snapshots) == 1 and len(seen) == 1 and not are_kept):\n",
+        "    if True:\n",
+        ("test_two_warehouses.py",),
+        "api",
+    ),
+    Mutation(
         "a row that is there counts beside a staged one of its key",
         "sources.py",
         "        conditions.append(sql.SQL(IS_WRITTEN).format(not_written=not_written))\n",

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from coordinating import CONTEXT
 from flows import ended
-from shop import HERE
 from waiting import until
 
 from etl_procs import Batch, Dataflow, Transaction, by_punctuation
@@ -25,6 +24,7 @@ from headrace.crash import CrashPoints, Point
 from migrations import ledger, warehouse
 from migrations.merge import Merging
 from migrations.push import Push
+from migrations.warehouse import Warehouse
 
 FILE = Path(__file__)
 ACCOUNTS, EACH = 10, 100
@@ -104,9 +104,11 @@ POINTS = {
 class Paying:
     """One of the parts."""
 
-    def __init__(self, part: str, home: Path, url: str, seed: int, crash_at: str = "") -> None:
+    def __init__(
+        self, part: str, home: Path, place: Warehouse, seed: int, crash_at: str = ""
+    ) -> None:
         does = {"core": _pay, "pusher": _push, "merger": _merge}[part]
-        arguments = (home, url, seed, CrashPoints(crash_at))
+        arguments = (home, place, seed, CrashPoints(crash_at))
         self._process = CONTEXT.Process(target=does, args=arguments, daemon=True)
         self._process.start()
 
@@ -128,7 +130,7 @@ def committed(home: Path) -> int:
         return snapshot.batch(flow.name)
 
 
-def _pay(home: Path, _url: str, seed: int, crash: CrashPoints) -> None:
+def _pay(home: Path, _place: Warehouse, seed: int, crash: CrashPoints) -> None:
     """Commit payment after payment from where the core was left."""
     core = Core(core_path(home), settings=SETTINGS, clock=SystemClock(), crash=crash)
     core.prepare([flow])
@@ -149,30 +151,30 @@ def _forgotten(reader: Reader) -> int:
         return snapshot.forgotten(flow.name)
 
 
-def _push(home: Path, url: str, seed: int, crash: CrashPoints) -> None:
+def _push(home: Path, place: Warehouse, seed: int, crash: CrashPoints) -> None:
     """Push whatever the core has, some batches at once."""
     chance = random.Random(seed)  # noqa: S311 - no secret
     origin = Origin(core_path(home), SETTINGS, crash)
-    with warehouse.connect(url, application="pusher") as connection:
+    with warehouse.connect(place.url, application="pusher") as connection:
         while True:
             most = chance.randint(1, AT_ONCE)
-            pushed = Push(0, HERE, origin, crash, most).run(connection, flow)
+            pushed = Push(0, place, origin, crash, most).run(connection, flow)
             if not pushed.more:
                 _until(lambda through=pushed.through: committed(home) > through)  # type: ignore[misc]
 
 
-def _merge(_home: Path, url: str, _seed: int, crash: CrashPoints) -> None:
+def _merge(_home: Path, place: Warehouse, _seed: int, crash: CrashPoints) -> None:
     """Merge whatever has arrived."""
-    with warehouse.connect(url, application="merger") as connection:
-        place = flow.name, 0
+    with warehouse.connect(place.url, application="merger") as connection:
+        of = flow.name, 0
 
         def has_arrived() -> bool:
-            arrived = ledger.read(connection, [flow.name])[place].batch
-            return arrived > ledger.merged(connection, [flow.name])[place]
+            arrived = ledger.read(connection, [flow.name])[of].batch
+            return arrived > ledger.merged(connection, [flow.name])[of]
 
         while True:
             _until(has_arrived)
-            Merging(HERE, crash).run(connection, flow)
+            Merging(place, crash).run(connection, flow)
 
 
 def _until(condition: Callable[[], bool]) -> None:

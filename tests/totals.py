@@ -10,13 +10,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http.client import HTTPException
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import paying
-from api_process import ApiProcess
+from api_process import ApiProcess, workers_of
+from cuts import Cuts
 from fakes import is_gone
 from paying import ACCOUNTS, EACH, POINTS, Paying, committed, paid
 from serving import Reply
@@ -109,8 +111,8 @@ class Session(threading.Thread):
         self._chance = random.Random(seed)  # noqa: S311 - no secret
         self._is_over = threading.Event()
         self._failure: BaseException | None = None
-        self.last: dict[Freshness, int] = dict.fromkeys(Freshness, 0)
-        """The batch that each freshness has told last."""
+        self._cuts = Cuts()
+        self.last = self._cuts.last
         self.answered: dict[Way, int] = dict.fromkeys(WAYS, -1)
         """After how many deaths and starts the last answer was asked for."""
         self.plans = Counter[str]()
@@ -145,6 +147,7 @@ class Session(threading.Thread):
             self._excuse(outages, type(error).__name__)
             return
         if reply.status != 200:
+            assert reply.status == 503, reply
             self._excuse(outages, f"{reply.status} {reply.document['code']}")
             return
         self._check(sql, freshness, reply.document)
@@ -155,9 +158,7 @@ class Session(threading.Thread):
         batch = told["as_of"][paying.flow.name]
         assert told["rows"] == [self._bank.totals.of(sql, batch)], (sql, told)
         assert told["freshness"] == freshness.value
-        for staler in list(Freshness)[: list(Freshness).index(freshness) + 1]:
-            assert batch >= self.last[staler], (staler, self.last, sql, told)
-        self.last[freshness] = batch
+        self._cuts.follow(freshness, batch, (sql, told))
 
     def _excuse(self, outages: int, what: str) -> None:
         """Let an error pass if there was an outage since the query was asked."""
@@ -239,7 +240,7 @@ class Bank:
             part.kill()
 
     def _started(self, part: str, crash_at: str = "") -> Paying:
-        return Paying(part, self._home, self._url, self._seed, crash_at)
+        return Paying(part, self._home, replace(HERE, url=self._url), self._seed, crash_at)
 
     def _an_api(self) -> ApiProcess:
         workers = {"HEADRACE_API_QUERY_WORKERS": str(SESSIONS)}
@@ -248,9 +249,7 @@ class Bank:
         return made
 
     def _workers(self) -> list[int]:
-        """Name the processes that answer: the API forks them off a child of its own."""
-        of_child = [pid for child in _children(self._api.process.pid) for pid in _children(child)]
-        return [pid for pid in of_child if not is_gone(pid)]
+        return [pid for pid in workers_of(self._api.process.pid) if not is_gone(pid)]
 
     def _note(self, died: str) -> None:
         self.kills[died] += 1
@@ -287,10 +286,6 @@ def _answers(api: ApiProcess) -> bool:
     with suppress(OSError):  # it may take its time for a first worker
         return api.client.ask("SELECT 1").status == 200
     return False
-
-
-def _children(pid: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def asked_amid_kills(home: Path, url: str, *, rounds: int, seed: int) -> str:
