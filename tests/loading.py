@@ -19,6 +19,7 @@ from typing import LiteralString, NamedTuple
 import phased
 import psycopg
 from fakes import is_gone
+from inquiring import Inquirer, questions
 from psycopg import sql
 from test_stack import Stack
 from waiting import until
@@ -58,6 +59,8 @@ LEISURE = 4
 """So often the reader looks, and for a fifth of the time: all the time, it would take the processor
 from what it looks at.
 """
+PUSH_MS, MERGE_S = 3_000, 5
+"""So seldom is pushed that something is staged mostly, and so often merged that `main` moves."""
 LIMIT_S = 500.0
 """How long a start may take: a busy machine takes its time for 22 streams."""
 
@@ -96,12 +99,19 @@ ORPHANS = sql.SQL(
 )
 
 
-def _orphans(table: str, column: str) -> sql.Composable:
-    dimension, key = DIMENSIONS.get(column, "dimdate"), column
-    if dimension == "dimdate":
-        key = "sk_dateid"
-    if column == "currenttradeid":
-        dimension, key = "dimtrade", "tradeid"
+def references() -> Iterator[tuple[str, str, str, str]]:
+    """Give each column that refers to another: tables and columns of both."""
+    for table, columns in REFERS.items():
+        for column in columns:
+            if column == "currenttradeid":
+                yield table, column, "dimtrade", "tradeid"
+            elif column in DIMENSIONS:
+                yield table, column, DIMENSIONS[column], column
+            else:
+                yield table, column, "dimdate", "sk_dateid"
+
+
+def _orphans(table: str, column: str, dimension: str, key: str) -> sql.Composable:
     return ORPHANS.format(
         table=sql.Identifier(table),
         column=sql.Identifier(column),
@@ -119,9 +129,8 @@ class Reader:
         """How often it has looked, by the phase that was loaded then."""
         self.found: set[str] = set()
         self._query = sql.SQL(" UNION ALL ").join(
-            sql.SQL("SELECT {}, ({})").format(f"{table}.{column}", _orphans(table, column))
-            for table, columns in REFERS.items()
-            for column in columns
+            sql.SQL("SELECT {}, ({})").format(f"{of[0]}.{of[1]}", _orphans(*of))
+            for of in references()
         )
 
     @contextmanager
@@ -161,6 +170,7 @@ class Course(NamedTuple):
     killed: "list[Moment]"
     amid_facts: set[int]
     looks: Counter[int]
+    inquirer: Inquirer
 
 
 class Moment(NamedTuple):
@@ -185,6 +195,7 @@ class Loading(Stack):
         self._choose = random.Random(seed)  # noqa: S311 - of a test
         given = {"home": str(self.home.root), "flows": str(FLOW)}
         given["supervisor.ready_timeout_s"] = str(int(self.limit_s))
+        given |= {"push.every_ms": str(PUSH_MS), "merge.every_s": str(MERGE_S)}
         self._environment = config.child_environment(given)
         self._core = Core(core_path(self.home.root, 0))
         self.config = config.load(given, environment={}).config
@@ -244,10 +255,8 @@ class Loading(Stack):
         return code
 
     def _kill(self, moment: Moment, loader: "subprocess.Popen[str]") -> None:
-        last = self._committed() + moment.batches
-        until(
-            lambda: loader.poll() is not None or self._committed() >= last, self.limit_s, self.log
-        )
+        last = self.committed() + moment.batches
+        until(lambda: loader.poll() is not None or self.committed() >= last, self.limit_s, self.log)
         self.killed.append(moment)
         if moment.victim == "loader":
             self._note(moment.phase)
@@ -290,7 +299,7 @@ class Loading(Stack):
             return []
         return [int(child) for child in named]
 
-    def _committed(self) -> int:
+    def committed(self) -> int:
         with self._core.snapshot() as core:
             _, rows = core.query(LAST_BATCH, [flow.name])
             ((batch,),) = rows
@@ -316,14 +325,17 @@ def undisturbed(files: Path) -> dict[str, str]:
 def load_and_kill(
     folder: Path, files: Path, wanted: dict[str, str], seed: int, kills: int = 1
 ) -> Course:
-    """Load with kills in each phase: nothing is seen without its dimensions, and at the end the
-    audit passes, and each table is that of the undisturbed load and of the oracle.
+    """Load with kills in each phase: nothing is seen without its dimensions, all that the island
+    answers is right, and at the end the audit passes, and each table is that of the undisturbed
+    load and of the oracle.
     """
     loading = Loading(folder, files, seed)
     with loading.running():
         reader, parts = Reader(), Parts(loading.config)
-        with reader.reading(parts):
+        inquirer = Inquirer(loading.home, questions(references()), seed, kills_api=kills > 1)
+        with reader.reading(parts), inquirer.inquiring(parts):
             loading.load(kills=kills)
+        inquirer.finish(loading.committed())
         with parts.warehouse() as warehouse, oracle.compute(files) as computed:
             wrong = {one.name: one.wrong for one in audit.run(warehouse) if not one.ok}
             differences = oracle.compare(warehouse, computed)
@@ -334,4 +346,4 @@ def load_and_kill(
     assert wrong.keys() <= {"DimCustomer LocalTaxRate"}, (told, wrong)  # it wants more descriptions
     assert differences == [], told
     assert [table for table in schema.TABLES if found[table] != wanted[table]] == [], told
-    return Course(loading.killed, loading.amid_facts, reader.looks)
+    return Course(loading.killed, loading.amid_facts, reader.looks, inquirer)

@@ -62,7 +62,7 @@ CALLS: dict[Type, list[tuple[str, Type, Type]]] = {
         *(("{} NOT BETWEEN 1 AND 7", INTEGER, INTEGER), ("{} IS UNKNOWN", BOOLEAN, BOOLEAN)),
         *(("{} = ANY (ARRAY[3, 7, NULL])", INTEGER, INTEGER), ("NOT ({} <> {})", DATE, DATE)),
         *(("({0}, {1}) < ({1}, 3)", INTEGER, INTEGER), ("starts_with({}, 'a')", TEXT, TEXT)),
-        *(("{} IS NOT DISTINCT FROM {}", INTEGER, NUMERIC), ("{} > {}", TIMESTAMP, DATE)),
+        *(("({} IS NOT DISTINCT FROM {})", INTEGER, NUMERIC), ("{} > {}", TIMESTAMP, DATE)),
     ],
     DATE: [
         *(("CAST({} AS date)", TIMESTAMP, TIMESTAMP), ("{} - 1", DATE, DATE)),
