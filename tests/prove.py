@@ -124,14 +124,19 @@ def loads(home: Path, number: int) -> str:
     """Kill parts of the stack, and the loader, in each phase of loads of TPC-DI."""
     home.mkdir()
     files = files_of(home)
-    wanted, killed = undisturbed(files), Counter[str]()
+    wanted, killed, answers = undisturbed(files), Counter[str](), 0
     for nth, kills in enumerate(LOADS):
         folder = home / str(nth)
         folder.mkdir()
         course = load_and_kill(folder, files, wanted, number * len(LOADS) + nth, kills)
         killed.update(moment.victim for moment in course.killed)
+        killed.update(course.inquirer.killed)
+        answers += course.inquirer.answers.total()
     told = ", ".join(f"{victim} {times}" for victim, times in killed.items())
-    return f"{len(LOADS)} loads of TPC-DI with {killed.total()} kills ({told}), all as undisturbed"
+    return (
+        f"{len(LOADS)} loads of TPC-DI with {killed.total()} kills ({told}), all as undisturbed; "
+        f"{answers} answers of the island meanwhile, none wrong"
+    )
 
 
 def queries(home: Path, number: int) -> str:
