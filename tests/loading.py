@@ -175,13 +175,14 @@ class Course(NamedTuple):
 
 class Moment(NamedTuple):
     """When a part is killed: the core has committed so many batches since so many sources of a
-    phase were told of.
+    phase were told of; or, in one of the phases, it has begun with facts.
     """
 
     phase: int
     sources: int
     batches: int
     victim: str
+    is_amid_facts: bool
 
 
 class Loading(Stack):
@@ -193,6 +194,7 @@ class Loading(Stack):
         super().__init__(folder)
         self._files = files
         self._choose = random.Random(seed)  # noqa: S311 - of a test
+        self._phase_of_facts = 1 + seed % len(SOURCES)
         given = {"home": str(self.home.root), "flows": str(FLOW)}
         given["supervisor.ready_timeout_s"] = str(int(self.limit_s))
         given |= {"push.every_ms": str(PUSH_MS), "merge.every_s": str(MERGE_S)}
@@ -221,6 +223,7 @@ class Loading(Stack):
                 self._choose.randrange(1, SOURCES[phase]),
                 self._choose.randrange(LATER),
                 victim,
+                phase == self._phase_of_facts,
             )
             for phase in range(1, phases + 1)
             for victim in self._choose.sample(VICTIMS, kills)
@@ -256,7 +259,13 @@ class Loading(Stack):
 
     def _kill(self, moment: Moment, loader: "subprocess.Popen[str]") -> None:
         last = self.committed() + moment.batches
-        until(lambda: loader.poll() is not None or self.committed() >= last, self.limit_s, self.log)
+
+        def is_due() -> bool:
+            if moment.is_amid_facts:
+                return self._complete(moment.phase) >= {*READY}
+            return self.committed() >= last
+
+        until(lambda: loader.poll() is not None or is_due(), self.limit_s, self.log)
         self.killed.append(moment)
         if moment.victim == "loader":
             self._note(moment.phase)
@@ -274,11 +283,14 @@ class Loading(Stack):
 
     def _note(self, phase: int) -> None:
         """Note whether facts are loaded now: dimensions are complete, and some facts are not."""
+        complete = self._complete(phase)
+        if complete >= {*READY} and not complete >= FACTS:
+            self.amid_facts.add(phase)
+
+    def _complete(self, phase: int) -> set[str]:
         with self._core.snapshot() as core:
             _, rows = core.query("SELECT what FROM complete WHERE batch = ?", [phase])
-            done = {what for (what,) in rows}
-        if done >= {*READY} and not done >= FACTS:
-            self.amid_facts.add(phase)
+            return {str(what) for (what,) in rows}
 
     def _processes(self, victim: str) -> list[int]:
         """Give the process of a part, once the stack is ready: the engine has the worker."""

@@ -16,7 +16,9 @@ from headrace.local.home import Home
 from tpcdi.snapshot import Connection
 
 SEED = 183_534
-"""It kills the core's process, the broker and PostgreSQL amid facts: `make prove` has others."""
+"""It kills the core's process amid facts of the first phase, and then the broker and PostgreSQL:
+`make prove` has others.
+"""
 
 
 def test_whatever_is_killed_in_each_phase_every_table_is_that_of_the_undisturbed_load(
@@ -25,7 +27,7 @@ def test_whatever_is_killed_in_each_phase_every_table_is_that_of_the_undisturbed
     files = files_of(tmp_path)
     course = load_and_kill(tmp_path, files, undisturbed(files), SEED)
     print(course.inquirer.told())
-    assert course.amid_facts, course  # all three, where nothing else keeps the machine busy
+    assert course.amid_facts, course
     assert course.looks.keys() >= {1, 2, 3}, course
     asked = course.inquirer
     assert len(asked.phases.keys() & {1, 2, 3}) > 1, vars(asked)
