@@ -47,6 +47,31 @@ def test_records_of_a_company_that_differ_are_two_versions_even_if_their_rows_ar
     agrees(made, tmp_path, 1)
 
 
+def test_what_is_older_than_its_company_or_than_the_name_of_that_is_entered_on_the_day_of_it(
+    tmp_path: Path,
+) -> None:
+    made = files()
+    made.security("20150101-090000", "S1", 1)
+    made.security("20150201-090000", "S1", 1, name="Two")
+    made.security("20150101-090000", "S2", "ACME")
+    made.report("20150401-090000", "2015Q1", "ACME")
+    made.company("20150501-090000", "ACME", 1)
+    made.security("20150601-090000", "S3", "Renamed")
+    made.security("20150601-090000", "S2", 1, name="Of the former name")
+    made.report("20150601-090000", "2015Q1", "Renamed")
+    made.company("20150701-090000", "ACME", 1, ceo="Ann")
+    made.company("20150801-090000", "Renamed", 1, ceo="Ann")
+    made.company("20150901-090000", "Renamed", 1, ceo="Bob")
+    agrees(made, tmp_path, 1)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path, 1)
+        found = [(x["symbol"], x["effectivedate"]) for x in phased.latest(trial, "dimsecurity")]
+        bought, renamed, chaired = date(2015, 5, 1), date(2015, 8, 1), date(2015, 9, 1)
+        begun = {symbol: min(of for name, of in found if name == symbol) for symbol, _ in found}
+        assert begun == {"S1": bought, "S2": bought, "S3": renamed}
+        assert [of for symbol, of in found if symbol == "S3"] == [renamed, chaired]
+
+
 def test_without_a_calendar_brokers_are_some_since_the_benchmarks_first_day(tmp_path: Path) -> None:
     with Trial(flow) as trial:
         phased.load(trial, Digen().write(tmp_path))

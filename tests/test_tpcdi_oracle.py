@@ -152,7 +152,7 @@ def test_a_name_means_the_company_that_had_it_at_that_time(consult: Consult, mad
     assert sorted(ask(reports)) == [(2000, 1, "Ann"), (2002, 1, "Bob"), (2002, 2, "Ann II")]
 
 
-def test_what_is_older_than_its_company_refers_to_its_first_version(
+def test_what_is_older_than_its_company_is_entered_on_the_first_day_of_that(
     consult: Consult, made: Digen
 ) -> None:
     made.security("20000301-090000", "S", 5)
@@ -163,10 +163,9 @@ def test_what_is_older_than_its_company_refers_to_its_first_version(
     made.company("20020101-090000", "ACME", 5, ceo="Bob")
     ask = consult(made)
     assert ask(VERSIONS) == [
-        ("S", "Shares", "Ann", "2000-03-01", "2000-06-01"),
-        ("S", "Two", "Ann", "2000-06-01", "2002-01-01"),
+        ("S", "Two", "Ann", "2001-01-01", "2002-01-01"),
         ("S", "Two", "Bob", "2002-01-01", "9999-12-31"),
-        ("T", "Shares", "Ann", "2000-03-01", "2002-01-01"),
+        ("T", "Shares", "Ann", "2001-01-01", "2002-01-01"),
         ("T", "Shares", "Bob", "2002-01-01", "9999-12-31"),
     ]
     assert ask("SELECT ceo FROM financial JOIN dimcompany USING (sk_companyid)") == [("Ann",)]

@@ -52,20 +52,25 @@ JOIN oracle.dimcompany USING (sk_companyid, companyid)
 JOIN steps.batch ON batch = batchid
 WHERE NOT rated;
 
-CREATE VIEW steps.company_asof AS
-SELECT *, since(companyid, effectivedate) AS since FROM oracle.dimcompany;
-
 -- SEC and FIN name a company, by its CIK or by its name at that time: the record's length tells.
+-- What comes before any company is that is entered on the day on which the first is.
 CREATE TABLE steps.of_company AS
 WITH reference AS (
     SELECT *, substr(line, CASE kind WHEN 'SEC' THEN 161 ELSE 187 END) AS co
     FROM steps.finwire
     WHERE kind IN ('SEC', 'FIN')
 ),
+founded AS (
+    SELECT companyid, min(effectivedate) AS first FROM oracle.dimcompany GROUP BY companyid
+),
 name AS (SELECT name, companyid, effectivedate, since(name, effectivedate) AS since
     FROM oracle.dimcompany)
-SELECT * EXCLUDE co, CAST(co AS BIGINT) AS companyid FROM reference WHERE length(co) <= 10
-UNION ALL
-SELECT by_name.* EXCLUDE co, companyid
+SELECT by_number.*, greatest(day, first) AS entered
+FROM (
+    SELECT * EXCLUDE co, CAST(co AS BIGINT) AS companyid FROM reference WHERE length(co) <= 10
+) AS by_number
+JOIN founded USING (companyid)
+UNION ALL BY NAME
+SELECT by_name.* EXCLUDE co, companyid, greatest(day, effectivedate) AS entered
 FROM (SELECT * REPLACE (blank(co) AS co) FROM reference WHERE length(co) > 10) AS by_name
 ASOF JOIN name ON co = name AND day >= since;

@@ -1,14 +1,15 @@
--- SEC, key Symbol: a version for every day with a record, and one when its company changes.
+-- SEC, key Symbol: a version for every day on which one was entered, or its company has changed.
 
 INSERT INTO oracle.dimsecurity BY NAME
 WITH filing AS (
-    SELECT day AS filed, companyid, line, blank(substr(line, 19, 15)) AS symbol
+    SELECT entered, companyid, line, blank(substr(line, 19, 15)) AS symbol
     FROM steps.of_company
     WHERE kind = 'SEC'
-    QUALIFY row_number() OVER (PARTITION BY symbol, day ORDER BY pts DESC, position DESC) = 1
+    QUALIFY row_number() OVER (PARTITION BY symbol, entered ORDER BY pts DESC, position DESC) = 1
 ),
 version AS (
-    SELECT *, lead(filed, 1, DATE '9999-12-31') OVER (PARTITION BY symbol ORDER BY filed) AS until
+    SELECT *,
+        lead(entered, 1, DATE '9999-12-31') OVER (PARTITION BY symbol ORDER BY entered) AS until
     FROM filing
 )
 SELECT row_number() OVER () AS sk_securityid, symbol,
@@ -18,11 +19,13 @@ SELECT row_number() OVER () AS sk_securityid, symbol,
     strptime(substr(line, 133, 8), '%Y%m%d') AS firsttrade,
     strptime(substr(line, 141, 8), '%Y%m%d') AS firsttradeonexchange,
     trim(substr(line, 149, 12)) AS dividend,
-    greatest(filed, since) AS effectivedate, least(until, company.enddate) AS enddate,
+    greatest(entered, company.effectivedate) AS effectivedate,
+    least(until, company.enddate) AS enddate,
     least(until, company.enddate) = DATE '9999-12-31' AS iscurrent, 1 AS batchid
 FROM version
-JOIN steps.company_asof AS company
-    ON company.companyid = version.companyid AND since < until AND filed < company.enddate
+JOIN oracle.dimcompany AS company
+    ON company.companyid = version.companyid
+    AND company.effectivedate < until AND entered < company.enddate
 JOIN oracle.statustype ON st_id = blank(substr(line, 40, 4));
 
 CREATE VIEW steps.security_asof AS

@@ -1,4 +1,4 @@
--- FIN: the company as of PTS, one row for each record.
+-- FIN: the company as of the day on which the report is entered, one row for each record.
 
 INSERT INTO oracle.financial BY NAME
 SELECT sk_companyid,
@@ -16,5 +16,5 @@ SELECT sk_companyid,
     trim(substr(line, 161, 13)) AS fi_out_basic,
     trim(substr(line, 174, 13)) AS fi_out_dilut
 FROM (SELECT * FROM steps.of_company WHERE kind = 'FIN') AS report
-ASOF JOIN steps.company_asof AS company
-    ON company.companyid = report.companyid AND day >= since;
+ASOF JOIN oracle.dimcompany AS company
+    ON company.companyid = report.companyid AND entered >= company.effectivedate;
