@@ -276,3 +276,21 @@ def test_an_account_of_a_customer_who_has_left_stays_inactive_until_a_later_file
             (1002, "Filed in 2", "Inactive"),
             (1002, "Filed in 3", "Active"),
         ]
+
+
+def test_an_account_that_is_opened_on_the_day_on_which_its_customer_leaves_ends_inactive(
+    tmp_path: Path,
+) -> None:
+    made = files()
+    made.new("2015-02-01T09:00:00", 1, 1001)
+    made.action("INACT", "2016-02-01T09:00:00", 1)
+    for account, day in ((1002, "2016-02-01"), (1003, "2016-02-02")):
+        opened: dict[str, Field] = {"CA_ID": account, "CA_TAX_ST": 1, "CA_B_ID": 7}
+        made.action("ADDACCT", f"{day}T10:00:00", 1, account=opened)
+    made.new("2016-02-02T09:00:00", 2, 1004)
+    made.action("INACT", "2016-02-02T10:00:00", 2)
+    agrees(made, tmp_path, 1)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path, 1)
+        found = {x["accountid"]: x["status"] for x in phased.latest(trial, "dimaccount")}
+        assert found == {1001: "Inactive", 1002: "Inactive", 1003: "Active", 1004: "Inactive"}

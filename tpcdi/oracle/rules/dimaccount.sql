@@ -14,15 +14,11 @@ FROM raw.account
 JOIN steps.batch USING (batch)
 JOIN oracle.statustype ON st_id = ca_st_id;
 
--- When a customer went inactive: in an increment after all that it says of accounts (reading 7).
+-- When a customer went inactive: that counts after all that the day says of accounts (reading 7).
 CREATE TABLE steps.inactivation AS
-SELECT position, day, CAST(c_id AS BIGINT) AS customerid
-FROM steps.action
-WHERE actiontype = 'INACT'
-UNION ALL
-SELECT position_in_batch(batch + 1, -1), day, customerid
+SELECT day, customerid
 FROM steps.customer_state
-QUALIFY batch > 1 AND status = 'Inactive'
+QUALIFY status = 'Inactive'
     AND lag(status, 1, 'Active') OVER (PARTITION BY customerid ORDER BY day) = 'Active';
 
 CREATE TABLE steps.account_state AS
@@ -33,7 +29,7 @@ WITH carried AS (
         last_value(ca_name IGNORE NULLS) OVER so_far AS accountdesc,
         last_value(ca_tax_st IGNORE NULLS) OVER so_far AS taxstatus,
         last_value(status IGNORE NULLS) OVER so_far AS status,
-        max(position) FILTER (WHERE status IS NOT NULL) OVER so_far AS status_position
+        max(day) FILTER (WHERE status IS NOT NULL) OVER so_far AS status_day
     FROM steps.account_event
     WINDOW so_far AS (PARTITION BY ca_id ORDER BY position)
 ),
@@ -47,7 +43,7 @@ FROM daily;
 -- A version for every day on which something was said of the account, or its customer changed.
 INSERT INTO oracle.dimaccount BY NAME
 WITH version AS (
-    SELECT accountid, account.customerid, sk_customerid, account.status, status_position,
+    SELECT accountid, account.customerid, sk_customerid, account.status, status_day,
         NULLIF(brokerid, '') AS brokerid, NULLIF(accountdesc, '') AS accountdesc,
         NULLIF(taxstatus, '') AS taxstatus,
         CASE WHEN account.day >= since THEN account.batch ELSE customer.batchid END AS batchid,
@@ -60,7 +56,7 @@ SELECT row_number() OVER () AS sk_accountid, accountid, sk_brokerid, sk_customer
     CASE WHEN EXISTS (
         FROM steps.inactivation
         WHERE inactivation.customerid = version.customerid
-            AND day <= effectivedate AND position > status_position
+            AND day BETWEEN status_day AND effectivedate
     ) THEN 'Inactive' ELSE status END AS status,
     accountdesc, taxstatus, version.enddate = DATE '9999-12-31' AS iscurrent, version.batchid,
     version.effectivedate, version.enddate
