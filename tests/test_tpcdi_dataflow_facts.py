@@ -125,6 +125,17 @@ def test_a_years_highs_and_lows_are_the_oracles(tmp_path: Path) -> None:
     agrees(days(), tmp_path, 1)
 
 
+def test_a_price_of_nothing_yields_nothing(tmp_path: Path) -> None:
+    made = some()
+    made.row(1, "DailyMarket.txt", "2017-07-06", "S1", "0.00", "1.00", "0.00", 100)
+    agrees(made, tmp_path, 1)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path, 1)
+        assert rows(trial, "factmarkethistory", "peratio", "yield") == [
+            (Decimal("0.00"), Decimal("0.00"))
+        ]
+
+
 @pytest.mark.parametrize("kept", ["nothing", "another's"])
 def test_after_a_restart_the_year_is_made_anew_of_the_cores_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str

@@ -54,7 +54,9 @@ LEFT JOIN steps.earnings
 
 INSERT INTO oracle.factmarkethistory BY NAME
 SELECT sk_securityid, sk_companyid, date_id(dm_date) AS sk_dateid,
-    quotient(dm_close, eps) AS peratio, quotient(dividend * 100, dm_close) AS yield,
+    quotient(dm_close, eps) AS peratio,
+    -- Of a price of nothing there is none, and the column may not be NULL.
+    coalesce(quotient(dividend * 100, dm_close), 0) AS yield,
     high.price AS fiftytwoweekhigh, date_id(DATE '1900-01-01' - high.day) AS sk_fiftytwoweekhighdate,
     -low.price AS fiftytwoweeklow, date_id(DATE '1900-01-01' - low.day) AS sk_fiftytwoweeklowdate,
     dm_close AS closeprice, dm_high AS dayhigh, dm_low AS daylow, dm_vol AS volume,
