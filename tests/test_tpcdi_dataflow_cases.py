@@ -78,6 +78,18 @@ def test_without_a_calendar_brokers_are_some_since_the_benchmarks_first_day(tmp_
         assert [day for (day,) in rows(trial, "dimbroker", "effectivedate")] == [date(1950, 1, 1)]
 
 
+def test_of_several_rows_of_one_broker_the_last_counts(tmp_path: Path) -> None:
+    made = files()
+    made.row(1, "HR.csv", "7,1,Ann,Renamed,B,314,Main,OFFICE2,(111) 111-1111")
+    made.row(1, "HR.csv", "7,1,Ann,Promoted,B,315,Main,OFFICE3,(111) 111-1111")
+    made.new("2015-02-01T09:00:00", 1, 1001)
+    agrees(made, tmp_path, 1)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path, 1)
+        found = phased.latest(trial, "dimbroker")
+        assert [(x["brokerid"], x["lastname"]) for x in found] == [(7, "Renamed")]
+
+
 def strangers() -> Digen:
     """Gather facts of an account, a customer and a security that the second phase brings, and of
     some that never come.
