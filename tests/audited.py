@@ -56,7 +56,10 @@ def files() -> Digen:
     made = Digen("\r\n")
     made.days(date(1950, 1, 1), date(1950, 1, 1))
     made.days(date(2015, 1, 1), date(2017, 12, 31))
-    made.row(1, "Time.txt", "100000", "10:00:00", *("10", "10", "0", "0", "0", "0", "true", "true"))
+    for time in ("10:00:00", "10:00:01", "11:00:00"):
+        hour, minute, second = (str(int(part)) for part in time.split(":"))
+        parts = (hour, hour, minute, minute, second, second)
+        made.row(1, "Time.txt", time.replace(":", ""), time, *parts, "true", "true")
     for n in range(CUSTOMERS):
         made.row(1, "TaxRate.txt", f"L{n}", f"Local {n}", f"0.{n:05}")
     for n in range(9):

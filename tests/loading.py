@@ -70,12 +70,12 @@ REFERS: Mapping[str, tuple[LiteralString, ...]] = {
     "financial": ("sk_companyid",),
     "dimtrade": (
         *("sk_brokerid", "sk_securityid", "sk_companyid", "sk_customerid", "sk_accountid"),
-        *("sk_createdateid", "sk_closedateid"),
+        *("sk_createdateid", "sk_createtimeid", "sk_closedateid", "sk_closetimeid"),
     ),
     "factcashbalances": ("sk_customerid", "sk_accountid", "sk_dateid"),
     "factholdings": (
-        *("sk_customerid", "sk_accountid", "sk_securityid", "sk_companyid", "sk_dateid"),
-        "currenttradeid",
+        *("sk_customerid", "sk_accountid", "sk_securityid", "sk_companyid"),
+        *("sk_dateid", "sk_timeid", "currenttradeid"),
     ),
     "factmarkethistory": (
         *("sk_securityid", "sk_companyid", "sk_dateid"),
@@ -107,6 +107,8 @@ def references() -> Iterator[tuple[str, str, str, str]]:
                 yield table, column, "dimtrade", "tradeid"
             elif column in DIMENSIONS:
                 yield table, column, DIMENSIONS[column], column
+            elif column.endswith("timeid"):
+                yield table, column, "dimtime", "sk_timeid"
             else:
                 yield table, column, "dimdate", "sk_dateid"
 

@@ -24,7 +24,7 @@ def warehouse(audited_warehouse: Connection) -> Connection:
 
 CHANGES = dict.fromkeys(schema.TABLES, "batchid = batchid + 1") | {
     "dimdate": "datedesc = 'Some day'",
-    "dimtime": "secondid = 1",
+    "dimtime": "secondid = 59",
     "industry": "in_name = 'Iron'",
     "statustype": "st_name = 'active'",
     "taxrate": "tx_rate = tx_rate + 0.00001",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from inquiring import COUNT, NOTHING, SAME, ZERO_JOINED, Inquirer, Question, questions
-from loading import REFERS, Reader, files_of, load_and_kill, references, undisturbed
+from loading import DIMENSIONS, REFERS, Reader, files_of, load_and_kill, references, undisturbed
 
 from api.cut import Freshness
 from api.plans import Plan
@@ -57,9 +57,9 @@ def test_the_reader_sees_what_refers_to_something_that_is_not_there(
     reader = Reader()
     reader.read(audited_warehouse)
     assert reader.found == set()
-    for table in ("broker", "company", "security", "customer", "account", "date", "trade"):
+    for table in (*DIMENSIONS.values(), "dimdate", "dimtime", "dimtrade"):
         with audited_warehouse.transaction(force_rollback=True):
-            audited_warehouse.execute(f"DELETE FROM tpcdi.dim{table}".encode())
+            audited_warehouse.execute(f"DELETE FROM tpcdi.{table}".encode())
             reader.read(audited_warehouse)
     assert reader.found == wanted
 
