@@ -271,6 +271,19 @@ def test_a_trade_is_created_by_the_first_event_that_can_and_refers_to_what_is_va
     assert created == {1: after, 2: before, 3: before, 4: after, 5: before}
 
 
+def test_a_trade_is_closed_by_an_event_of_its_own_status_and_waits_for_one(tmp_path: Path) -> None:
+    made = some()
+    past(made, 1, "TLB", "01-01 PNDG", "01-04 CNCL", "01-03 CMPT")
+    past(made, 2, "TMB", "01-01 SBMT", "01-03 CMPT")
+    made.files["Batch1/TradeHistory.txt"].pop()
+    made.row(1, "HoldingHistory.txt", 1, 1, 0, 10)
+    agrees(made, tmp_path, 1, 2, alone=6)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path, 1)
+        assert waiting(trial, 1) == {"DimTrade": "1", "TradeHistory": "1"}
+        assert rows(trial, "dimtrade", "tradeid", "sk_closedateid") == [(1, 20160103)]
+
+
 def test_of_several_reports_of_a_quarter_the_latest_is_what_its_company_has_earned(
     tmp_path: Path,
 ) -> None:

@@ -152,6 +152,8 @@ def test_a_trade_is_created_and_closed_by_the_events_of_its_kind(
     trade(made, 5, "TMS", "SBMT", "SBMT 2015-02-02 10:00:00")
     trade(made, 6, "TMB", "CMPT", "CMPT 2015-02-03 10:00:00")
     trade(made, 7, "TLB", "PNDG", "SBMT 2015-02-01 09:00:00", pending)
+    trade(made, 8, "TLB", "CMPT", pending, submitted)
+    trade(made, 9, "TLB", "CMPT", pending, "CMPT 2015-02-03 10:00:00", "CNCL 2015-02-04 10:00:00")
     assert consult(made)(TRADES) == [
         (1, "Completed", 20150101, 9, 20150102, 101112),
         (2, "Completed", 20150201, 100000, 20150203, 100000),
@@ -159,6 +161,7 @@ def test_a_trade_is_created_and_closed_by_the_events_of_its_kind(
         (4, "Submitted", 20150201, 100000, None, None),
         (5, "Submitted", 20150202, 100000, None, None),
         (7, "Pending", 20150201, 100000, None, None),
+        (9, "Completed", 20150201, 100000, 20150203, 100000),
     ]
 
 

@@ -1,18 +1,21 @@
 -- Trades: one row each. How they are is what was last said, where they belong what was first.
 
+-- What a trade has come to is when its own status was last told; if it never was, the trade waits.
 CREATE TABLE steps.tradehistory AS
-SELECT th_t_id AS t_id,
-    min(th_dts) FILTER (WHERE th_st_id = 'PNDG') AS pending,
-    min(th_dts) FILTER (WHERE th_st_id = 'SBMT') AS submitted,
-    max(th_dts) FILTER (WHERE th_st_id IN ('CMPT', 'CNCL')) AS closed
-FROM (SELECT th_t_id, th_st_id, CAST(th_dts AS TIMESTAMP) AS th_dts FROM raw.tradehistory)
-GROUP BY th_t_id;
+SELECT t_id,
+    min(event.dts) FILTER (WHERE th_st_id = 'PNDG') AS pending,
+    min(event.dts) FILTER (WHERE th_st_id = 'SBMT') AS submitted,
+    max(event.dts) FILTER (WHERE th_st_id = t_st_id) AS latest
+FROM (SELECT *, CAST(th_dts AS TIMESTAMP) AS dts FROM raw.tradehistory) AS event
+JOIN raw.trade ON t_id = th_t_id AND trade.batch = 1
+GROUP BY t_id
+HAVING latest IS NOT NULL;
 
 -- When a trade was first over, and the first price that it had then: both stay, whatever follows.
 CREATE TABLE steps.closing AS
 WITH event AS (
     SELECT trade.t_id, batch, trade.rowid AS position, t_trade_price,
-        CASE batch WHEN 1 THEN closed ELSE CAST(t_dts AS TIMESTAMP) END AS closed,
+        CASE batch WHEN 1 THEN latest ELSE CAST(t_dts AS TIMESTAMP) END AS closed,
         bool_or(t_st_id IN ('CMPT', 'CNCL')) OVER (
             PARTITION BY trade.t_id ORDER BY trade.rowid) AS is_over
     FROM raw.trade
