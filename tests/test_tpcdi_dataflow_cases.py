@@ -310,3 +310,38 @@ def test_an_account_that_is_opened_on_the_day_on_which_its_customer_leaves_ends_
         phased.load(trial, tmp_path, 1)
         found = {x["accountid"]: x["status"] for x in phased.latest(trial, "dimaccount")}
         assert found == {1001: "Inactive", 1002: "Inactive", 1003: "Active", 1004: "Inactive"}
+
+
+def test_what_is_said_of_a_customer_or_account_before_it_is_there_changes_nobody(
+    tmp_path: Path,
+) -> None:
+    made = files()
+    made.new("2015-02-01T09:00:00", 1, 1001)
+    made.action("UPDCUST", "2015-02-02T09:00:00", 5, attributes={"C_TIER": 3})
+    made.action("INACT", "2015-02-03T09:00:00", 5)
+    named: dict[str, Field] = {"CA_ID": 1009, "CA_NAME": "Named"}
+    made.action("UPDACCT", "2015-02-04T09:00:00", 1, account=named)
+    made.action("CLOSEACCT", "2015-02-05T09:00:00", 1, account={"CA_ID": 1009})
+    opened: dict[str, Field] = {"CA_ID": 1010, "CA_TAX_ST": 1, "CA_B_ID": 7}
+    made.action("ADDACCT", "2015-02-06T09:00:00", 5, account=opened)
+    made.action("ADDACCT", "2015-02-07T09:00:00", 1)
+    made.action("ADDACCT", "2015-03-01T09:00:00", 1, account=opened | {"CA_ID": 1009})
+    made.new("2015-03-01T09:00:00", 5, 1005)
+    made.action("NEW", "2015-03-02T09:00:00", 5, attributes={"C_TIER": 1})
+    agrees(made, tmp_path, 1, alone=6)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path, 1)
+        assert [(text, data) for _, _, text, data in phased.messages(trial)] == [
+            ("Unknown customer", "C_ID = 5"),
+            ("Unknown customer", "C_ID = 5"),
+            ("Unknown account", "CA_ID = 1009"),
+            ("Unknown account", "CA_ID = 1009"),
+            ("Unknown customer", "CA_ID = 1010, C_ID = 5"),
+            ("No account", "C_ID = 1, ADDACCT"),
+        ]
+        found = phased.latest(trial, "dimcustomer")
+        assert [(x["customerid"], x["tier"], x["status"], x["lastname"]) for x in found] == [
+            (1, 2, "Active", "Last1"),
+            (5, 2, "Active", "Last5"),
+            (5, 1, "Active", None),
+        ]

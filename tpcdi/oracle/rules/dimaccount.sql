@@ -2,14 +2,15 @@
 
 -- What an event says of an account, as of customers: NULL is nothing, and '' that there is none.
 CREATE TABLE steps.account_event AS
-SELECT batch, day, position, ca_id, c_id, ca_b_id, ca_name, ca_tax_st,
+SELECT batch, day, position, ca_id, c_id, actiontype IN ('NEW', 'ADDACCT') AS begins, ca_b_id,
+    ca_name, ca_tax_st,
     CASE WHEN actiontype IN ('NEW', 'ADDACCT') THEN 'Active'
         WHEN actiontype = 'CLOSEACCT' THEN 'Inactive' END AS status
 FROM steps.action
 WHERE ca_id IS NOT NULL
 UNION ALL
 SELECT account.batch, day, position_in_batch(account.batch, account.rowid), ca_id, ca_c_id,
-    coalesce(ca_b_id, ''), coalesce(ca_name, ''), coalesce(ca_tax_st, ''), st_name
+    true, coalesce(ca_b_id, ''), coalesce(ca_name, ''), coalesce(ca_tax_st, ''), st_name
 FROM raw.account
 JOIN steps.batch USING (batch)
 JOIN oracle.statustype ON st_id = ca_st_id;
@@ -21,8 +22,17 @@ FROM steps.customer_state
 QUALIFY status = 'Inactive'
     AND lag(status, 1, 'Active') OVER (PARTITION BY customerid ORDER BY day) = 'Active';
 
+-- How an account is at the end of a day: of what its opening says and what follows that, as far as
+-- there was the customer.
 CREATE TABLE steps.account_state AS
-WITH carried AS (
+WITH numbered AS (
+    SELECT account_event.*,
+        count(*) FILTER (WHERE begins) OVER (PARTITION BY ca_id ORDER BY position) AS nth
+    FROM steps.account_event
+    SEMI JOIN steps.customer_state AS known
+        ON known.customerid = CAST(c_id AS BIGINT) AND known.day <= account_event.day
+),
+carried AS (
     SELECT batch, day, position, CAST(ca_id AS BIGINT) AS accountid,
         last_value(CAST(c_id AS BIGINT) IGNORE NULLS) OVER so_far AS customerid,
         last_value(ca_b_id IGNORE NULLS) OVER so_far AS brokerid,
@@ -30,8 +40,9 @@ WITH carried AS (
         last_value(ca_tax_st IGNORE NULLS) OVER so_far AS taxstatus,
         last_value(status IGNORE NULLS) OVER so_far AS status,
         max(day) FILTER (WHERE status IS NOT NULL) OVER so_far AS status_day
-    FROM steps.account_event
-    WINDOW so_far AS (PARTITION BY ca_id ORDER BY position)
+    FROM numbered
+    WHERE nth > 0
+    WINDOW so_far AS (PARTITION BY ca_id, nth ORDER BY position)
 ),
 daily AS (
     SELECT * FROM carried

@@ -17,7 +17,7 @@ CREATE MACRO position_in_batch(batch, position) AS batch * 1000000000000 + posit
 
 -- What an event says of a customer. NULL: it says nothing, and '': that there is none.
 CREATE TABLE steps.customer_event AS
-SELECT batch, day, position, c_id,
+SELECT batch, day, position, c_id, actiontype = 'NEW' AS begins,
     CASE actiontype WHEN 'NEW' THEN 'Active' WHEN 'INACT' THEN 'Inactive' END AS status,
     c_tax_id, c_l_name, c_f_name, c_m_name, c_gndr, c_tier, c_dob, c_adline1, c_adline2,
     c_zipcode, c_city, c_state_prov, c_ctry, c_lcl_tx_id, c_nat_tx_id,
@@ -29,7 +29,7 @@ FROM steps.action
 WHERE actiontype IN ('NEW', 'UPDCUST', 'INACT')
 UNION ALL BY NAME
 SELECT customer.batch, day, position_in_batch(customer.batch, customer.rowid) AS position, c_id,
-    st_name AS status,
+    true AS begins, st_name AS status,
     coalesce(COLUMNS(['c_tax_id', 'c_l_name', 'c_f_name', 'c_m_name', 'c_gndr', 'c_tier', 'c_dob',
         'c_adline1', 'c_adline2', 'c_zipcode', 'c_city', 'c_state_prov', 'c_ctry', 'c_lcl_tx_id',
         'c_nat_tx_id', 'c_email_1', 'c_email_2']), ''),
@@ -40,13 +40,20 @@ FROM raw.customer
 JOIN steps.batch USING (batch)
 JOIN oracle.statustype ON st_id = c_st_id;
 
--- How a customer is at the end of a day on which something was said: each field as last said.
+-- How a customer is at the end of a day on which something was said: each field as last said, since
+-- the customer was last said whole; what comes before that changes nobody.
 CREATE TABLE steps.customer_state AS
-WITH carried AS (
-    SELECT batch, day, position, c_id,
-        last_value(COLUMNS(* EXCLUDE (batch, day, position, c_id)) IGNORE NULLS) OVER so_far
+WITH numbered AS (
+    SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY c_id ORDER BY position) AS nth
     FROM steps.customer_event
-    WINDOW so_far AS (PARTITION BY c_id ORDER BY position)
+),
+carried AS (
+    SELECT batch, day, position, c_id,
+        last_value(COLUMNS(* EXCLUDE (batch, day, position, c_id, begins, nth)) IGNORE NULLS)
+            OVER so_far
+    FROM numbered
+    WHERE nth > 0
+    WINDOW so_far AS (PARTITION BY c_id, nth ORDER BY position)
 )
 SELECT batch, day, position, CAST(c_id AS BIGINT) AS customerid,
     NULLIF(COLUMNS(* EXCLUDE (batch, day, position, c_id)), '')
