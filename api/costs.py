@@ -119,6 +119,19 @@ def gathered(rates: Rates, fetched: Iterable[Estimate], held: Iterable[Staged]) 
     return here + sum(asked(rates, estimate) for estimate in found)
 
 
+def lent(rates: Rates, fetched: Iterable[tuple[Estimate, int]], held: Iterable[Staged]) -> float:
+    """Tell what it takes to bring rows of so many columns from other engines to a warehouse, and to
+    read them there.
+    """
+    return sent(rates, held) + sum(
+        asked(rates, each)
+        + rates.ship_ms
+        + _us(each.rows * (rates.ship_us_per_row + columns * rates.ship_us_per_value))
+        + _us(each.rows * (each.width * rates.ship_us_per_byte + rates.shipped_us_per_row))
+        for each, columns in fetched
+    )
+
+
 def asked(rates: Rates, query: Estimate, rows: float | None = None) -> float:
     """Tell what it takes to ask for so many rows, or as many as are expected."""
     rows = query.rows if rows is None else rows

@@ -72,6 +72,8 @@ class There(Enum):
     """All of them: no dataflow adds to it."""
     NONE = "none"
     """None: it is a stream, whose batches are kept in the core alone."""
+    LENT = "lent"
+    """What another engine has, and has lent for the query."""
 
 
 Seen = Mapping[Place, Standing]
@@ -101,6 +103,8 @@ class Part:
     rows: int = 0
     """How many of them are staged, about."""
     size: int = 0
+    lent: str = ""
+    """The temporary table of what is lent."""
 
 
 @dataclass(frozen=True, slots=True)

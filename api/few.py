@@ -17,8 +17,8 @@ from migrations import staged, tables
 
 FEW_ROWS, FEW_BYTES = 10_000, 2 * 2**20
 """So much of a table at most is written into a query."""
-SHELF_BYTES = 8 * 2**20
-"""So much stays, as the core has it: three times that, with what is written of it."""
+SHELF_BYTES = 16 * 2**20
+"""So much stays, with what is written of it; of the last table all, which is little."""
 
 
 def are_few(part: Part) -> bool:
@@ -43,6 +43,12 @@ class Few:
             self._added = Few(self.rows.filter(pc.invert(deleted))) if has_deleted else self
         return self._added
 
+    @property
+    def size(self) -> int:
+        """Count the bytes of all of it."""
+        own = int(self.rows.nbytes) + sum(map(len, self._arrays.values()))
+        return own if self._added in (None, self) else own + self.added.size
+
     def array(self, column: Column) -> str:
         """Write a column."""
         if column.name not in self._arrays:
@@ -64,7 +70,7 @@ class Shelf:
             few = Few(staged.table(outlet, staged.carried_of(outlet, part.size, *part.staged)))
         if of is not None:
             self._kept[outlet] = of, few
-            while sum(few.rows.nbytes for _, few in self._kept.values()) > SHELF_BYTES:
+            while sum(few.size for _, few in self._kept.values()) > SHELF_BYTES:
                 self._kept.popitem(last=False)
         return few
 

@@ -28,7 +28,7 @@ from api.grant import Restriction
 from api.joined import NotAlike
 from api.parse import Parameter, compared, is_any, placed, put, values
 from api.plans import Plan, Weighed
-from api.question import ELSEWHERE, Question
+from api.question import Question
 from api.resolve import Resolved, Template, resolve
 from api.shims import Shim, Whole
 from api.shims.files import Folder
@@ -127,8 +127,6 @@ class Island:
             try:
                 answer = self._begun(question, asked.plan)
             except Unfinished as error:
-                if question.is_spread:
-                    raise Unfinished(error.what, hint=ELSEWHERE) from error
                 if asked.plan is not None:
                     raise
                 log.warning("a divided query is asked as a whole: %s", error.what)
@@ -217,9 +215,10 @@ class Island:
         sessions: AbstractSet[Shim],
     ) -> Iterator[Cut]:
         are_kept = any(isinstance(outlet, Kept) for outlet in homes)
-        if len(sessions) == 1 and (moment.asks_cores or are_kept):
+        lent = [outlet for outlet, home in homes.items() if home is not place]
+        if lent or moment.asks_cores or are_kept:
             with self._kept_if_well():
-                place.prepare(list(homes))
+                place.prepare([outlet for outlet in homes if outlet not in lent], lent)
         setting = self.setting
         with ExitStack() as ends:
             try:

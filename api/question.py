@@ -11,9 +11,8 @@ from api import costs, pieces, plans
 from api.answer import Column, Head
 from api.catalogue import Shown
 from api.costs import Rates, Staged
-from api.cut import Cut, Part
+from api.cut import Cut, Part, There
 from api.duck import TYPES
-from api.errors import QueryRefused
 from api.few import Shelf, are_few
 from api.finish import (
     CELLS,
@@ -26,6 +25,7 @@ from api.finish import (
     of_cells,
 )
 from api.joined import Source
+from api.kinds import Kind, of_columns
 from api.pieces import Piece, Pieces
 from api.plans import Candidate, Decision, Moving, Plan, Weighed
 from api.resolve import Template
@@ -35,11 +35,7 @@ from api.wanted import Wanted, staged_of
 from etl_procs.model import Kept, Outlet
 from migrations import staged, tables
 
-ELSEWHERE = (
-    "Ask for less of it: docs/querying.md#plans has what the island computes. Or ask one warehouse "
-    "at a time, or route the tables to one."
-)
-
+SPREAD = "no warehouse has all of its tables"
 NOTHING = "nothing is staged that can count for the query"
 LITTLE = "what is staged and can count is less than what it takes to weigh plans"
 LITTLE_ROWS, LITTLE_BYTES = 100, 64 * 2**10
@@ -71,7 +67,7 @@ class Question:
 
     @property
     def is_spread(self) -> bool:
-        """Whether no warehouse has all of its tables: then there is one plan for it."""
+        """Whether no warehouse has all of its tables."""
         return not set(self.homes.values()) <= {self.place}
 
     def decision(self, plan: Plan | None) -> Decision:
@@ -89,18 +85,13 @@ class Question:
     def weigh(self, plan: Plan | None, *, in_full: bool = False) -> Decision:
         """Choose a plan by what each would cost; in full, where little is staged, too."""
         if self.is_spread:
-            only = self._split() if len(set(self.homes.values())) == 1 else self._gather()
-            if only.cost_ms is None:
-                raise QueryRefused(
-                    f"no warehouse has all of its tables, and the island cannot: {only.why_not}",
-                    hint=ELSEWHERE,
-                )
-            return Decision(only, (only,), "no warehouse has all of its tables")
+            divided = self._split() if len(set(self.homes.values())) == 1 else self._gather()
+            decision = plans.decide((self._ship_lent(), divided), plan or divided.plan)
+            cannot = f", and the island cannot: {divided.why_not}" if divided.why_not else ""
+            return replace(decision, because=SPREAD + cannot)
         if not self._wanted.held:
-            cost_ms = (
-                costs.asked(self.rates, self.place.estimate(self._there())) if in_full else 0.0
-            )
-            alone = Candidate(Plan.WAREHOUSE, cost_ms)
+            query = self.place.estimate(self._there()) if in_full else None
+            alone = Candidate(Plan.WAREHOUSE, costs.asked(self.rates, query) if query else 0.0)
             return Decision(alone, (alone,), NOTHING)
         if self._is_little and plan in (None, Plan.SHIP) and not in_full:
             ship = Candidate(Plan.SHIP, 0.0)
@@ -191,7 +182,11 @@ class Question:
             case Plan.WAREHOUSE:
                 return {self.place.name: self._there()}
             case Plan.SHIP:
-                return {self.place.name: self._with_staged()}
+                sql = {self.place.name: self._with_staged()}
+                for outlet in self._lent:
+                    home, asked = self.homes[outlet], self._all_of(outlet)
+                    sql[home.name] = "; ".join(filter(None, [sql.get(home.name), asked]))
+                return sql
             case Plan.SPLIT:
                 return self._sql_split()
             case Plan.GATHER:
@@ -227,6 +222,8 @@ class Question:
         texts = []
         for shown in self.tables:
             part = self._wanted.parts[shown.outlet]
+            if shown.outlet in self._lent:
+                part = self.place.lent(shown.outlet, part)
             texts.append((self.place.whole if part.staged else self.place.there)(shown, part))
         return self.template.filled(texts)
 
@@ -260,8 +257,31 @@ class Question:
         query = self.place.estimate(self._there())
         adds_rows = isinstance(self.split, Split) and not self.split.merged
         held = list(self._measured(self._wanted.held).values())
-        cost = costs.shipped(self.rates, query, held, adds_rows=adds_rows)
-        return Candidate(Plan.SHIP, cost)
+        return Candidate(Plan.SHIP, costs.shipped(self.rates, query, held, adds_rows=adds_rows))
+
+    def _ship_lent(self) -> Candidate:
+        """Weigh bringing what the warehouse lacks to it, from whoever has it."""
+        fetched = [
+            (self.homes[outlet].estimate(self._all_of(outlet)), len(outlet.columns.names))
+            for outlet in self._lent
+        ]
+        held = self._measured(self._wanted.held).values()
+        return Candidate(Plan.SHIP, costs.lent(self.rates, fetched, held))
+
+    @cached_property
+    def _lent(self) -> list[Outlet]:
+        """Name the tables of which the warehouse is lent what others have."""
+        parts = self._wanted.parts
+        return [
+            outlet
+            for outlet, home in self.homes.items()
+            if home is not self.place and parts[outlet].there is not There.NONE
+        ]
+
+    def _all_of(self, outlet: Outlet) -> str:
+        """Write what asks for all that its holder has of a table."""
+        shown = Shown(outlet, outlet.columns.names)
+        return self.homes[outlet].there(shown, self._wanted.parts[outlet])
 
     def _split(self) -> Candidate:
         if why_not := self._why_not():
@@ -285,6 +305,9 @@ class Question:
     def _shipped(self) -> str:
         for outlet in self._wanted.held:
             self.place.ship(outlet, self._wanted.few(outlet) or self._wanted.rows(outlet))
+        for outlet in self._lent:
+            rows = self.homes[outlet].rows(self._all_of(outlet), _as_asked(of_columns(outlet)))
+            self.place.lend(outlet, rows)
         return self._with_staged()
 
     def _divided(self, finisher: Finisher) -> Iterator[pa.RecordBatch]:
@@ -313,7 +336,7 @@ class Question:
         if why_not := self._why_not():
             return Candidate(Plan.GATHER, why_not=why_not)
         cost_ms, size, _ = self._cheapest
-        if size > self.island_bytes and not self.is_spread:
+        if size > self.island_bytes:
             return Candidate(Plan.GATHER, why_not=f"some {size:,} bytes would be brought here")
         return Candidate(Plan.GATHER, cost_ms)
 
@@ -362,7 +385,7 @@ class Question:
         given: dict[str, pa.Table] = {}
         for number, piece in enumerate(made.pieces):
             there, here = gathered(number)
-            columns = [Column(name, CELLS[kind.sort]) for name, kind in piece.columns.items()]
+            columns = _as_asked(piece.columns)
             schema = pa.schema([pa.field(column.name, column.arrow) for column in columns])
             rows = self._home(piece).rows(self._asked(piece), columns)
             given[there] = pa.Table.from_batches(rows, schema=schema)
@@ -370,3 +393,8 @@ class Question:
             if held is not None:
                 given[here] = held
         return finisher.gather(self.split, made, self.columns, given)
+
+
+def _as_asked(kinds: Mapping[str, Kind]) -> list[Column]:
+    """Give columns as an engine is asked for them."""
+    return [Column(name, CELLS[kind.sort]) for name, kind in kinds.items()]

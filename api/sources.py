@@ -19,7 +19,7 @@ from api.catalogue import Shown
 from api.cut import Part, There
 from api.few import Few
 from etl_procs.columns import Column, Type
-from etl_procs.model import Kept, Outlet
+from etl_procs.model import Outlet
 from migrations import tables
 
 SELECT: LiteralString = "SELECT {columns} FROM {table} AS there"
@@ -44,9 +44,7 @@ UNKNOWN = "..."
 
 CREATE: LiteralString = """\
 CREATE TEMPORARY TABLE {name} ON COMMIT DELETE ROWS AS SELECT * FROM {delta} WITH NO DATA"""
-CREATE_KEPT: LiteralString = """\
-CREATE TEMPORARY TABLE {name} ON COMMIT DELETE ROWS AS
-SELECT NULL::bigint AS {batch}, NULL::integer AS {partition}, none.* FROM ({there}) AS none"""
+CREATE_TYPED: LiteralString = "CREATE TEMPORARY TABLE {name} ({columns}) ON COMMIT DELETE ROWS"
 
 BOUNDED: LiteralString = """\
 (SELECT {columns} FROM {main} UNION ALL SELECT {columns} FROM {delta} AS delta WHERE {within})"""
@@ -55,17 +53,28 @@ WITHIN: LiteralString = "(delta.{partition} = {number} AND delta.{batch} <= {thr
 BATCH, DELETED, PARTITION = map(sql.Identifier, (tables.BATCH, tables.DELETED, tables.PARTITION))
 
 
-def created(name: str, outlet: Outlet) -> sql.Composed:
-    """Make the statement of a temporary table: as delta is; a stream has none."""
-    if isinstance(outlet, Kept):
-        return sql.SQL(CREATE_KEPT).format(
-            name=sql.Identifier(name),
-            batch=sql.Identifier(tables.BATCH),
-            partition=sql.Identifier(tables.PARTITION),
-            there=there(Shown(outlet, outlet.columns.names), Part(There.NONE)),
-        )
-    delta = tables.identifier(tables.delta(outlet))
-    return sql.SQL(CREATE).format(name=sql.Identifier(name), delta=delta)
+def created(name: str, outlet: Outlet, *, has_delta: bool) -> sql.Composed:
+    """Make the statement of a temporary table: as delta is, if there is one."""
+    if has_delta:
+        delta = tables.identifier(tables.delta(outlet))
+        return sql.SQL(CREATE).format(name=sql.Identifier(name), delta=delta)
+    own = [(BATCH, "bigint"), (PARTITION, "integer")]
+    return _typed(name, [*own, (DELETED, "boolean")] if outlet.key else own, outlet)
+
+
+def created_for_lent(name: str, outlet: Outlet) -> sql.Composed:
+    """Make the statement of a temporary table of what another engine has."""
+    return _typed(name, [], outlet)
+
+
+def _typed(
+    name: str, own: Sequence[tuple[sql.Identifier, LiteralString]], outlet: Outlet
+) -> sql.Composed:
+    of_outlet = [(sql.Identifier(c.name), _type(c)) for c in outlet.columns.columns]
+    columns = [sql.SQL("{} {}").format(n, sql.SQL(t)) for n, t in (*own, *of_outlet)]
+    return sql.SQL(CREATE_TYPED).format(
+        name=sql.Identifier(name), columns=sql.SQL(", ").join(columns)
+    )
 
 
 def there(shown: Shown, part: Part) -> sql.Composed:
@@ -194,6 +203,8 @@ def _table(outlet: Outlet, part: Part) -> sql.Composable:
             return main
         case There.NONE:
             return _nothing(outlet)
+        case There.LENT:
+            return sql.Identifier("pg_temp", part.lent)
         case There.LIVE | There.WHOLE:
             return sql.Identifier(outlet.dataflow, outlet.name)
         case There.BOUNDED:

@@ -7,7 +7,7 @@ from typing import LiteralString
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from etl_procs.dataflow import Dataflow
 from etl_procs.model import Outlet
@@ -129,20 +129,24 @@ def connect(url: str, *, application: str, name: str = DEFAULT) -> Connection:
     _check_url(url, name)
     with translated(f"connecting to the warehouse {name}"):
         connection = psycopg.connect(
-            url,
-            autocommit=True,
-            application_name=application,
-            client_encoding="utf8",
-            connect_timeout=CONNECT_TIMEOUT_S,
-            keepalives_idle=KEEPALIVES_IDLE_S,
-            keepalives_interval=KEEPALIVES_INTERVAL_S,
-            tcp_user_timeout=TCP_USER_TIMEOUT_MS,
+            watchful(url), autocommit=True, application_name=application, client_encoding="utf8"
         )
         timeouts = {"lock_ms": str(LOCK_TIMEOUT_MS), "idle_ms": str(IDLE_TIMEOUT_MS)}
         connection.execute(UNLIMIT)
         connection.execute(SET_TIMEOUTS, timeouts)
         connection.execute(SET_DURABLE)
         return connection
+
+
+def watchful(url: str) -> str:
+    """Write how a connection is opened that notices a server which vanished."""
+    return make_conninfo(
+        url,
+        connect_timeout=CONNECT_TIMEOUT_S,
+        keepalives_idle=KEEPALIVES_IDLE_S,
+        keepalives_interval=KEEPALIVES_INTERVAL_S,
+        tcp_user_timeout=TCP_USER_TIMEOUT_MS,
+    )
 
 
 def cancel(connection: Connection) -> None:

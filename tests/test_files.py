@@ -21,6 +21,7 @@ from api import duck
 from api.catalogue import Catalogue
 from api.errors import LimitExceeded, NotReady, QueryRefused
 from api.grant import Restriction
+from api.island import Asked
 from api.plans import Plan
 from api.shims import Shim
 from api.shims.files import Files, Folder, folder
@@ -81,10 +82,9 @@ def test_random_queries_over_files_have_the_answers_of_postgresql(
         queries = Queries(11, (history, table))
         for _ in range(160):
             query = queries.query()
-            found = held.found(query, None)
-            if found is not None:
-                assert found == held.expected(query), query
-                answered[other] += "history" in query
+            expected = held.expected(query)
+            assert held.found(query, None) == expected, query
+            answered[other] += "history" in query and expected is not None
     assert min(answered.values()) > 25, answered
 
 
@@ -102,8 +102,12 @@ def test_explain_tells_what_the_files_are_asked(rows: tuple[Divided, Answering, 
     assert (island.plan, answer.as_of) == (Plan.SPLIT, {})
     island.query("SELECT count(*) FROM history h JOIN states s ON h.id = s.id")
     assert island.plan is Plan.GATHER
-    with pytest.raises(QueryRefused, match="no warehouse has all of its tables"):
-        island.query("SELECT upper(t) FROM history")
+    told = island.explain(Asked("SELECT upper(h.t) FROM history h JOIN states s USING (id)"))
+    ship, gather = told["candidates"]
+    assert told["because"].startswith("no warehouse has all of its tables")
+    assert gather["why_not"]
+    assert "pg_temp" in ship["sql"]["default"]
+    assert "read_parquet" in ship["sql"]["old"]
 
 
 def test_a_query_reads_the_files_that_are_there_when_it_begins(
@@ -130,7 +134,9 @@ def test_a_caller_sees_of_files_what_it_may(rows: tuple[Divided, Answering, Path
     expected = held.connection.execute(
         b"SELECT id, t FROM plain.history WHERE id < 10 ORDER BY 1, 2"
     ).fetchall()
-    assert written(sql, island.query(sql).rows) == written(sql, expected)
+    for plan in (Plan.SPLIT, Plan.SHIP):
+        assert written(sql, island.query(sql, plan=plan).rows) == written(sql, expected)
+        assert island.plan is plan
     for refused in ("SELECT n FROM history", "SELECT id FROM states"):
         with pytest.raises(QueryRefused):
             island.query(refused)
@@ -141,10 +147,13 @@ def test_an_error_tells_nothing_of_a_row_that_is_hidden(
 ) -> None:
     _, island, _ = rows
     overflows = "SELECT count(*) FROM history WHERE n * n > 0"
-    with pytest.raises(Refused):
-        island.query(overflows)
-    island.tables = (("old.history", Restriction(None, "n IN (1, 2, 3, 4, 5)")),)
-    assert island.query(overflows).rows[0][0] > 0
+    restriction = Restriction(None, "n IN (1, 2, 3, 4, 5)")
+    for plan in (Plan.SPLIT, Plan.SHIP):
+        island.tables = None
+        with pytest.raises(Refused):
+            island.query(overflows, plan=plan)
+        island.tables = (("old.history", restriction),)
+        assert island.query(overflows, plan=plan).rows[0][0] > 0
 
 
 def test_what_takes_too_long_ends(rows: tuple[Divided, Answering, Path]) -> None:

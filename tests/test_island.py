@@ -6,14 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 import shop
+from adbc_driver_postgresql import dbapi
 from flows import EXAMPLE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from meanwhile import repeating
+from psycopg.conninfo import conninfo_to_dict
 from shop import HERE, Answering, Whole, ask, island_over
 
 from api import cut, grammar
@@ -22,12 +25,11 @@ from api.cut import Freshness
 from api.errors import LimitExceeded, NotReady
 from api.parse import parse
 from api.plans import Plan
-from api.shims.postgres import Postgres
 from etl_procs import loader, reader
 from etl_procs.reader import Reader, Snapshot
 from headrace.errors import NotRunning
 from migrations import layout, warehouse
-from migrations.errors import Away, LedgerMismatch
+from migrations.errors import Away, LedgerMismatch, WarehouseError
 
 QUERYING = Path(__file__).parent.parent / "docs" / "querying.md"
 MAIN, DELTA, STAGED = Freshness
@@ -385,14 +387,35 @@ def test_a_query_that_takes_too_long_is_ended(
         island.query(endless, MAIN)
 
 
-def test_one_of_two_connections_may_be_idle_for_as_long_as_rows_come(
+def test_a_transaction_may_be_idle_for_as_long_as_rows_go_out(
     island: Answering, store: shop.Shop, connection: warehouse.Connection
 ) -> None:
     ask(island, "SELECT count(*) FROM sales", MAIN)
-    (session,) = island._sessions
-    assert isinstance(session, Postgres)
-    shown = session._looking.execute("SHOW idle_in_transaction_session_timeout").fetchall()
-    assert shown == [("0",)]
+    limit = "SELECT current_setting('idle_in_transaction_session_timeout')"
+    assert island.query_of_session(limit) == [("0",)]
+
+
+def test_a_warehouse_that_vanished_without_a_word_is_noticed_by_both_connections(
+    island: Answering, store: shop.Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls: list[str] = []
+    for connects in (dbapi, psycopg):
+
+        def connect(url: str, *, real: Any = connects.connect, **more: Any) -> Any:
+            urls.append(url)
+            return real(url, **more)
+
+        monkeypatch.setattr(connects, "connect", connect)
+    ask(island, "SELECT count(*) FROM sales")
+    assert [conninfo_to_dict(url)["tcp_user_timeout"] for url in urls] == ["30000"] * 2
+
+
+def test_a_ledger_that_cannot_be_read_is_not_the_querys_fault(
+    island: Answering, store: shop.Shop, connection: warehouse.Connection
+) -> None:
+    connection.execute("ALTER TABLE headrace.ledger RENAME COLUMN partition TO part")
+    with pytest.raises(WarehouseError, match="the ledger of default cannot be read"):
+        ask(island, "SELECT count(*) FROM sales")
 
 
 def test_a_warehouse_fed_by_another_core_is_refused_when_staged_rows_are_asked_for(

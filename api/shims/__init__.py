@@ -61,12 +61,22 @@ class Shim(Protocol):
 class Whole(Shim, Protocol):
     """One that answers whatever may be asked, also over rows that are shipped to it."""
 
-    def prepare(self, outlets: Sequence[Outlet]) -> None:
-        """Get ready to be sent rows of these tables: before a snapshot, which only reads."""
+    def prepare(self, outlets: Sequence[Outlet], lent: Sequence[Outlet] = ()) -> None:
+        """Get ready to be sent rows of these tables, and to be lent others: before a snapshot,
+        which only reads.
+        """
         ...
 
     def ship(self, outlet: Outlet, rows: Few | Iterable[pa.Table]) -> None:
         """Send rows of a table, or their keys alone; they are there until the snapshot ends."""
+        ...
+
+    def lend(self, outlet: Outlet, rows: Iterable[pa.RecordBatch]) -> None:
+        """Send what another engine has of a table; it is there until the snapshot ends."""
+        ...
+
+    def lent(self, outlet: Outlet, part: Part) -> Part:
+        """Tell where the rows of a table are that is lent."""
         ...
 
     def there_unless(self, shown: Shown, part: Part) -> str:

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from api.answer import ARROW, NUMERIC, Column, named
 from api.errors import QueryRefused
+from etl_procs.model import Outlet
 
 FIRST, END = (pa.scalar(day, pa.int32()).cast(pa.date32()) for day in (-719_162, 2_932_897))
 """The first day of the year 1, and that of the year 10000."""
@@ -46,3 +47,14 @@ def _check_years(column: Column, moments: pa.Array) -> None:
             "to 9999",
             hint="Have it told as text: cast it ::text.",
         )
+
+
+def lendable(outlet: Outlet, batch: pa.RecordBatch) -> pa.Table:
+    """Give rows that came of one engine as values of the table's columns, for another."""
+    try:
+        return pa.Table.from_batches([batch]).cast(outlet.columns.arrow)
+    except pa.ArrowInvalid as error:
+        raise QueryRefused(
+            f"{outlet.full_name} has a value that cannot be brought to another warehouse: {error}",
+            hint="Ask of this table alone, or leave such rows out of it.",
+        ) from error

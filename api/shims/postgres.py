@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, LiteralString, cast
 
@@ -23,14 +24,14 @@ from api import sources
 from api.answer import Column
 from api.catalogue import Flow, Shown
 from api.costs import Estimate
-from api.cut import Part, Seen
+from api.cut import Part, Seen, There
 from api.errors import SLOW, LimitExceeded, NotReady, QueryRefused
 from api.few import Few, are_few
-from api.shims.exact import exact
-from etl_procs.model import Outlet
+from api.shims.exact import exact, lendable
+from etl_procs.model import Kept, Outlet
 from headrace.errors import HeadraceError
 from migrations import ledger, roles, warehouse
-from migrations.errors import Away, translated
+from migrations.errors import Away, WarehouseError, translated
 from migrations.warehouse import Warehouse
 
 # No name outside pg_catalog can take the place of a function; whole answers are wanted, not first
@@ -88,6 +89,8 @@ class Postgres:
         self._place = place
         self._timeout_ms = 0
         self._made: dict[Outlet, str] = {}
+        self._lent: dict[Outlet, str] = {}
+        """Temporary tables for what is staged, and for what another engine has."""
         self._written: dict[Outlet, Few] = {}
         """Rows that are to be written into the query at hand."""
         self._coming: Generator[pa.RecordBatch] | None = None
@@ -104,7 +107,7 @@ class Postgres:
                     "queries run as the user of %s, for there is no %s", place.name, roles.ISLAND
                 )
         with _told(0):
-            self._asking = dbapi.connect(place.url, autocommit=True)
+            self._asking = dbapi.connect(warehouse.watchful(place.url), autocommit=True)
             self._do(sql.SQL("SET application_name TO 'headrace api'"))
             self._do(sql.SQL(SETTINGS))
             if can_only_read:
@@ -120,18 +123,27 @@ class Postgres:
                 self._do(statement)
             self._timeout_ms = timeout_ms
 
-    def prepare(self, outlets: Sequence[Outlet]) -> None:
+    def prepare(self, outlets: Sequence[Outlet], lent: Sequence[Outlet] = ()) -> None:
         """Make the temporary tables that are not there yet."""
-        for outlet in outlets:
+        for outlet in (*outlets, *lent):
             if outlet in self._made:
                 continue
             name = f"staged_{len(self._made)}"
+            has_delta = outlet not in lent and not isinstance(outlet, Kept)
             try:
                 with _told(self._timeout_ms):
-                    self._do(sources.created(name, outlet))
-            except _Lacking as error:
+                    self._do(sources.created(name, outlet, has_delta=has_delta))
+            except NotReady as error:
+                if not _is_lacking(error):
+                    raise
                 raise _unprepared(outlet.dataflow) from error
             self._made[outlet] = name
+        for outlet in lent:
+            if outlet not in self._lent:
+                name = f"lent_{len(self._lent)}"
+                with _told(self._timeout_ms):
+                    self._do(sources.created_for_lent(name, outlet))
+                self._lent[outlet] = name
 
     def snapshot(self, flows: Sequence[Flow]) -> Seen:
         """Begin a transaction, and look at the ledger."""
@@ -140,8 +152,15 @@ class Postgres:
             with _told(self._timeout_ms):
                 self._do(sql.SQL(BEGIN))
                 seen = ledger.standings(self._told_of(ledger.standing(names))) if names else {}
-        except _Lacking as error:
+        except NotReady as error:
+            if not _is_lacking(error):
+                raise
             raise _unprepared(", ".join(names)) from error
+        except QueryRefused as error:
+            raise WarehouseError(
+                f"the ledger of {self.name} cannot be read: {error.what}",
+                hint="`headrace warehouse status` tells what is wrong with it.",
+            ) from error
         for flow in flows:
             if any((flow.name, partition) not in seen for partition in range(len(flow.places))):
                 raise _unprepared(flow.name)
@@ -186,7 +205,17 @@ class Postgres:
         if isinstance(rows, Few):
             self._written[outlet] = rows
             return
-        name = self._made[outlet]
+        self._copy(self._made[outlet], rows)
+
+    def lend(self, outlet: Outlet, rows: Iterable[pa.RecordBatch]) -> None:
+        """Copy rows into a temporary table."""
+        self._copy(self._lent[outlet], (lendable(outlet, batch) for batch in rows))
+
+    def lent(self, outlet: Outlet, part: Part) -> Part:
+        """Name that table."""
+        return replace(part, there=There.LENT, bounds=(), lent=self._lent[outlet])
+
+    def _copy(self, name: str, rows: Iterable[pa.Table]) -> None:
         count = 0
         with _told(self._timeout_ms), self._asking.cursor() as cursor:
             for table in rows:
@@ -309,8 +338,9 @@ def _checked(result: Any) -> Any:
     return result
 
 
-class _Lacking(NotReady):
-    """There is no such table or schema."""
+def _is_lacking(error: NotReady) -> bool:
+    """Tell whether there is no such table or schema."""
+    return getattr(error.__cause__, "sqlstate", None) in (NO_TABLE, NO_SCHEMA)
 
 
 def _unprepared(dataflow: str) -> NotReady:
@@ -351,7 +381,7 @@ def _error(state: str, primary: str, hint: str, timeout_ms: int) -> HeadraceErro
             hint="The engine lets it read its dataflows' tables when it starts.",
         )
     if state == NO_SCHEMA or (state == NO_TABLE and TABLE.search(primary)):
-        return _Lacking(
+        return NotReady(
             f"the warehouse lacks a table of the query: {primary}",
             hint="The engine makes it when it is started with the dataflow that defines it.",
         )
