@@ -2,22 +2,20 @@
 
 import logging
 import re
-from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import cast
 
-from sqlglot import Dialect, exp
+from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from sqlglot.tokenizer_core import Token, TokenType
 
-from api import grammar
+from api import grammar, places
 from api.errors import QueryRefused
 from api.kinds import BY_ORDER, COMPARISONS, DAY, LITERAL_MOST, MARK, MOMENT
-
-DIALECT = "postgres"
+from api.places import DIALECT, Place
 
 # It would write texts of callers, line ends and all, into our log; what it means is a refusal.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -119,20 +117,13 @@ def render(query: exp.Query) -> str:
         raise QueryRefused(f"the query cannot be written: {error}", hint=ALLOWED) from error
 
 
-def place(node: exp.Expr) -> tuple[int | None, int | None]:
-    """Tell line and column of a node, or of the first thing in it that has them."""
-    for part in node.walk(bfs=False):
-        if "line" in part.meta:
-            # sqlglot keeps where a token ends; people look for where it begins.
-            length = part.meta["end"] - part.meta["start"]
-            mark = isinstance(node, exp.Parameter)  # whose $ has no place of its own
-            return part.meta["line"], part.meta["col"] - length - mark
-    return None, None
-
-
 def refuse(node: exp.Expr, what: str, hint: str) -> QueryRefused:
     """Make the refusal of one node."""
-    line, column = place(node)
+    return _refused(what, hint, places.of_node(node))
+
+
+def _refused(what: str, hint: str, place: Place) -> QueryRefused:
+    line, column = place
     return QueryRefused(what, hint=hint, line=line, column=column)
 
 
@@ -150,33 +141,24 @@ def _one_statement(sql: str) -> exp.Query:
             f"the query has {len(sql)} characters, and {SQL_CHARS_MAX} are allowed",
             hint="Shorten it; long lists of values can often be a range or a join.",
         )
-    if NOT_TEXT.search(sql):
-        raise QueryRefused(
-            "the query has a NUL character or half a surrogate pair in it", hint="Take it out."
-        )
-    dialect = Dialect.get_or_raise(DIALECT)
+    no_text = NOT_TEXT.search(sql)
+    if no_text:
+        what = "the query has a NUL character or half a surrogate pair in it"
+        raise _refused(what, "Take it out.", places.of_offset(sql, no_text.start()))
     try:
-        tokens = dialect.tokenize(f"{sql}\n")  # after a $1, it misreads '' at the very end
-        _place(tokens, sql)
+        tokens = places.tokenized(sql)
         _check_intervals(tokens)
-        parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
-        parsed = parser.parse(list(_with_inner(tokens)), sql)
+        parsed = places.parsed(list(_with_inner(tokens)), sql)
     except SqlglotError as error:
-        raise _not_sql(error) from error
-    statements = [statement for statement in parsed if statement is not None]
-    if len(statements) != 1:
-        raise QueryRefused(f"there are {len(statements)} statements in the text", hint=ONE_SELECT)
-    if not isinstance(statements[0], (*grammar.QUERIES, exp.Subquery)):
-        raise QueryRefused("the statement is not a SELECT", hint=ONE_SELECT)
-    return cast(exp.Query, statements[0])
-
-
-def _place(tokens: Sequence[Token], sql: str) -> None:
-    """Tell lines and columns anew: after a $1, sqlglot has lost count of them."""
-    begins = [0, *(n + 1 for n, char in enumerate(sql) if char == "\n")]
-    for token in tokens:
-        token.line = bisect(begins, token.start)
-        token.col = token.end + 1 - begins[token.line - 1]
+        what, place = places.of_error(error, sql)
+        raise _refused(f"this is not SQL: {what}", ONE_SELECT, place) from error
+    if len(parsed) != 1:
+        what = f"there are {len(parsed)} statements in the text"
+        raise _refused(what, ONE_SELECT, places.of_statement(tokens, 1))
+    if not isinstance(parsed[0], (*grammar.QUERIES, exp.Subquery)):
+        what = "the statement is not a SELECT"
+        raise _refused(what, ONE_SELECT, places.of_statement(tokens, 0))
+    return cast(exp.Query, parsed[0])
 
 
 def _bound(
@@ -194,7 +176,10 @@ def _bound(
             )
         used.add(number)
         stands = _mark if number in marked else _literal
-        node.replace(stands(parameters[number - 1], number))
+        try:
+            node.replace(stands(parameters[number - 1], number))
+        except QueryRefused as error:
+            raise refuse(node, error.what, error.hint) from error
     unused = set(range(1, len(parameters) + 1)) - used
     if unused:
         raise QueryRefused(
@@ -230,12 +215,9 @@ def _check_intervals(tokens: Sequence[Token]) -> None:
         if before.token_type is TokenType.INTERVAL and token.token_type is TokenType.STRING:
             amounts = exp.INTERVAL_STRING_RE.findall(token.text)
             if len(amounts) == 1 and not exp.INTERVAL_STRING_RE.fullmatch(token.text):
-                raise QueryRefused(
-                    f"the interval {token.text!r} is not an amount and a unit",
-                    hint=f"Write '{token.text}'::interval.",
-                    line=token.line,
-                    column=token.col - (token.end - token.start),
-                )
+                what = f"the interval {token.text!r} is not an amount and a unit"
+                hint = f"Write '{token.text}'::interval."
+                raise _refused(what, hint, places.of_token(token))
 
 
 def _with_inner(tokens: Sequence[Token]) -> Iterator[Token]:
@@ -246,19 +228,6 @@ def _with_inner(tokens: Sequence[Token]) -> Iterator[Token]:
             yield Token(TokenType.INNER, "INNER", token.line, token.col, token.start, token.end)
         yield token
         before = token.token_type
-
-
-def _not_sql(error: SqlglotError) -> QueryRefused:
-    found = getattr(error, "errors", None)
-    if not found:
-        return QueryRefused(f"this is not SQL: {error}", hint=ONE_SELECT)
-    first = found[0]
-    return QueryRefused(
-        f"this is not SQL: {first['description']} near {first['highlight']!r}",
-        hint=ONE_SELECT,
-        line=first["line"],
-        column=first["col"],
-    )
 
 
 def _check(node: exp.Expr, sql: str) -> None:

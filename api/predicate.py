@@ -4,7 +4,8 @@ from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from api.errors import QueryRefused
-from api.parse import DIALECT, parse, refuse
+from api.parse import parse, refuse
+from api.places import DIALECT
 from etl_procs.columns import Columns
 
 AROUND = "SELECT 1 FROM t WHERE "

@@ -10,7 +10,7 @@ from sqlglot import exp
 from api import grammar
 from api.catalogue import Catalogue, Shown
 from api.errors import QueryRefused
-from api.parse import ALLOWED, Parameter, parse, place, put, refuse, render
+from api.parse import ALLOWED, Parameter, parse, put, refuse, render
 
 # What a table in a FROM clause may have beside its name; `joins` are those in its parentheses.
 TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
@@ -133,8 +133,7 @@ def _find(table: exp.Table, catalogue: Catalogue) -> Shown:
     try:
         return catalogue.find(table.db, table.name)
     except QueryRefused as error:
-        line, column = place(table)
-        raise QueryRefused(error.what, hint=error.hint, line=line, column=column) from error
+        raise refuse(table, error.what, error.hint) from error
 
 
 def _check_attributes(query: exp.Query, catalogue: Catalogue) -> None:

@@ -1,7 +1,9 @@
 """What the island refuses: before anything is asked, or in PostgreSQL's own words."""
 
+import re
 from pathlib import Path
 
+import hostile_sql
 import pytest
 import shop
 from psycopg import sql
@@ -15,6 +17,7 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.reader import Reader
 from headrace.errors import HeadraceError
 from migrations import warehouse
+from migrations.errors import Away
 
 MAIN, STAGED = Freshness.MAIN, Freshness.STAGED
 
@@ -151,6 +154,94 @@ def test_a_refusal_tells_the_place(island: Answering) -> None:
         assert (caught.value.line, caught.value.column) == (line, column), query
     with pytest.raises(QueryRefused, match=r"neither ON nor USING \(line 2, column 6\)"):
         island.query("SELECT * FROM sales a\nJOIN sales b", MAIN)
+
+
+PLACES = [
+    ("SELECT 1;\n DROP TABLE sales", "DROP"),
+    ("; SELECT 1;; SELECT 2; SELECT 3", "SELECT 2"),
+    ("SELECT 1; -- and no more", ";"),
+    (";", ";"),
+    ("/* and */\n  DELETE FROM sales", "DELETE"),
+    ("WITH x AS (SELECT 1) DELETE FROM sales", "WITH"),
+    ("SELECT id::bigint,\n note::json FROM sales", "json"),
+    ("SELECT id::varchar(9), CAST(note AS jsonb) FROM sales", "jsonb"),
+    ("SELECT 'sales' :: regclass", "regclass"),
+    ("SELECT id::bigint[] FROM sales", "bigint[]"),
+    ("SELECT 'x'::public.mine", "public"),
+    ("SELECT * FROM sales\nFOR NO KEY UPDATE NOWAIT", "FOR"),
+    ("SELECT * FROM sales FOR SHARE OF sales SKIP LOCKED", "FOR"),
+    ("SELECT id, session_user FROM sales", "session_user"),
+    ("SELECT 1 WHERE 'a' = current_catalog", "current_catalog"),
+    ("SELECT 1, current_time(0)", "current_time"),
+    ("SELECT id, :x FROM sales", ":x"),
+    ("SELECT id, ? FROM sales", "?"),
+    ("SELECT id, @ x FROM sales", "@"),
+    ("SELECT id + $12 FROM sales", "$12"),
+    ("SELECT id FROM sales QUALIFY true", "true"),
+    ("SELECT id FROM sales GROUP BY ALL", "ALL"),
+    ("SELECT 1 & 2", "1"),
+    ("SELECT 1,\n 'a\0'", "\0"),
+    ("SELECT $1, 'a', 'no end", "'no"),
+    ('SELECT "no end', '"no'),
+    ("SELECT\n  $a$ no end", "$a$"),
+    ("SELECT 1, E'no end", "E'no"),
+    ("SELECT 1\n  /* no end", "/*"),
+    ("SELECT X'no'", "X'"),
+    ("SELECT id FROM WHERE id = 1", "WHERE"),
+    ("SELECT (id\n FROM sales", "FROM"),
+]
+
+
+@pytest.mark.parametrize(("query", "at"), PLACES, ids=[query for query, _ in PLACES])
+def test_the_place_is_where_what_is_refused_begins(query: str, at: str) -> None:
+    error = refusal(query)
+    assert error is not None
+    offset = query.index(at)
+    line, column = query.count("\n", 0, offset) + 1, offset - query.rfind("\n", 0, offset)
+    assert (error.line, error.column) == (line, column)
+    assert f"(line {line}, column {column})" in str(error)
+
+
+def test_a_value_that_is_none_of_postgresqls_is_refused_with_the_place_of_its_parameter() -> None:
+    with pytest.raises(QueryRefused, match=r"the value of \$2 .* \(line 2, column 3\)"):
+        island_over("", Reader(Path())).query("SELECT $1,\n  $2", STAGED, parameters=("a", "\0"))
+
+
+NOWHERE = {
+    r"there are 0 statements in the text": "it has no word",
+    r"the query has \d+ characters, and \d+ are allowed": "none of it is read",
+    r"the query is nested too deeply": "it is refused because it is not read to its end",
+}
+"""What may be refused without a place, and why."""
+
+
+def test_every_refusal_tells_a_place_within_the_text() -> None:
+    hostile = [*hostile_sql.refused(), *hostile_sql.HARMLESS, *hostile_sql.LARGE]
+    refused, unplaced, outside = 0, [], []
+    for query in [*(query for query, _ in REFUSED), *hostile]:
+        error = refusal(query)
+        if error is None:
+            continue
+        refused += 1
+        if error.line is None or error.column is None:
+            if not any(re.fullmatch(reason, error.what) for reason in NOWHERE):
+                unplaced.append((query[:80], error.what))
+        elif not 1 <= error.column <= len(query.split("\n")[error.line - 1]):
+            outside.append((query[:80], error.what))
+    assert refused > 600
+    assert not unplaced
+    assert not outside
+
+
+def refusal(query: str) -> QueryRefused | None:
+    """Give the refusal of a query, if it is refused before anything is asked."""
+    try:
+        island_over("", Reader(Path())).query(query, STAGED)
+    except QueryRefused as error:
+        return error
+    except Away:
+        return None
+    raise AssertionError(f"{query} has found PostgreSQL")
 
 
 def test_a_table_of_two_dataflows_must_be_named_with_its_schema(
