@@ -1,6 +1,6 @@
 """Files: tables that are folders of Parquet files, answered by DuckDB behind the same shim."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 
@@ -17,7 +17,7 @@ from random_queries import Queries
 from serving import Client
 from shop import Answering
 
-from api import duck
+from api import duck, finish
 from api.catalogue import Catalogue
 from api.errors import LimitExceeded, NotReady, QueryRefused
 from api.grant import Restriction
@@ -202,27 +202,68 @@ def test_files_and_a_dataflow_have_names_of_their_own(tmp_path: Path) -> None:
         Catalogue.of({"every": every.flow}, folder("every", tmp_path).outlets)
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "FROM read_parquet('{other}')",
-        "FROM read_parquet('{inside}/../other.parquet')",
-        "FROM read_text('/etc/passwd')",
-        "FROM read_parquet('http://127.0.0.1:1/x.parquet')",
-        "ATTACH '{other}.db'",
-        "SET allowed_directories = ['/']",
-        "SET enable_external_access = true",
-        "INSTALL httpfs",
-    ],
-)
-def test_duckdb_reaches_nothing_beside_the_folder(tmp_path: Path, sql: str) -> None:
+BESIDE = [
+    "FROM read_parquet('{other}')",
+    "FROM read_parquet('{inside}/../other.parquet')",
+    "FROM '{other}'",
+    "FROM glob('{inside}/../*')",
+    "FROM read_text('/etc/passwd')",
+    "FROM read_parquet('http://127.0.0.1:1/x.parquet')",
+    "ATTACH '{other}.db'",
+    "COPY (SELECT 1) TO '{other}.csv'",
+    "SET allowed_directories = ['/']",
+    "SET enable_external_access = true",
+    "SET temp_directory = '{inside}'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+]
+INSIDE = [
+    "FROM read_parquet('{inside}/a.parquet')",
+    "FROM '{inside}/a.parquet'",
+    "FROM read_text('{inside}/a.parquet')",
+    "ATTACH '{inside}/a.db'",
+    "COPY (SELECT 1) TO '{inside}/a.csv'",
+    "EXPORT DATABASE '{inside}'",
+]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Mapping[str, Path]:
+    """A folder with a file, and a file beside it."""
     inside, other = tmp_path / "inside", tmp_path / "other.parquet"
     inside.mkdir()
-    pq.write_table(pa.table({"a": [1]}), other)
-    connection = duck.locked(64, inside)
-    with pytest.raises(duckdb.Error, match=r"disabled|locked"):
-        connection.execute(sql.format(other=other, inside=inside))
-    connection.close()
+    for file in (inside / "a.parquet", other):
+        pq.write_table(pa.table({"a": [1]}), file)
+    return {"inside": inside, "other": other}
+
+
+@pytest.mark.parametrize("sql", BESIDE)
+def test_duckdb_reaches_nothing_beside_the_folder(folders: Mapping[str, Path], sql: str) -> None:
+    with duck.locked(64, folders["inside"]) as connection:
+        assert connection.execute(INSIDE[0].format(**folders)).fetchall() == [(1,)]
+        with pytest.raises(duckdb.Error, match=r"disabled|locked"):
+            connection.execute(sql.format(**folders))
+
+
+@pytest.mark.parametrize("sql", [*BESIDE, *INSIDE])
+def test_duckdb_without_a_folder_reaches_no_file_and_no_network(
+    folders: Mapping[str, Path], sql: str
+) -> None:
+    before = sorted(folders["inside"].parent.rglob("*"))
+    with duck.locked(64) as connection:
+        with pytest.raises(duckdb.Error, match=r"disabled|locked"):
+            connection.execute(sql.format(**folders))
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+    assert sorted(folders["inside"].parent.rglob("*")) == before
+
+
+def test_the_island_finishes_in_a_duckdb_without_a_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[tuple[object, ...]] = []
+    monkeypatch.setattr(duck, "locked", lambda *given: opened.append(given))
+    finish.Finisher(64)
+    assert opened == [(64,)]
 
 
 @pytest.fixture
