@@ -11,7 +11,7 @@ from typing import Any
 from api.errors import QueryCancelled
 from api.grant import Grant, Scope
 from api.messages import Begun, Done
-from api.metrics import Labels, Metric, counter, histogram
+from api.metrics import Metric, counter, histogram
 from api.plans import Moving
 from etl_procs.metrics import Histogram
 from headrace.clock import Clock
@@ -79,7 +79,7 @@ class Recent:
         self._kept: deque[Following] = deque(maxlen=RECENT_MAX)
         self._ended: Counter[tuple[str, State]] = Counter()
         self._took: defaultdict[str, Histogram] = defaultdict(Histogram)
-        self._errors = Histogram()
+        self._errors: defaultdict[str, Histogram] = defaultdict(Histogram)
 
     @contextmanager
     def follow(self, id: str, sql: str, asker: Grant) -> Iterator["Following"]:
@@ -122,7 +122,7 @@ class Recent:
         """Tell what was counted."""
         ended = [({"plan": p, "state": s.value}, n) for (p, s), n in self._ended.items()]
         took = [({"plan": plan}, found.as_dict()) for plan, found in self._took.items()]
-        errors: list[tuple[Labels, dict[str, Any]]] = [({}, self._errors.as_dict())]
+        errors = [({"plan": plan}, found.as_dict()) for plan, found in self._errors.items()]
         for made in (
             counter("queries_total", "Queries that have ended.", ended),
             histogram("query_seconds", "How long the answered ones took.", took),
@@ -136,7 +136,7 @@ class Recent:
         if query.ms is not None:
             self._took[plan].add([query.ms / 1000])
             if query.cost_ms:
-                self._errors.add([query.ms / query.cost_ms])
+                self._errors[plan].add([query.ms / query.cost_ms])
 
 
 def _proposal(sql: str, found: Iterable[Query]) -> Proposal | None:

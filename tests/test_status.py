@@ -211,8 +211,8 @@ def test_queries_are_seen_by_who_asked_them_and_by_who_operates(
     assert f'headrace_api_queries_total{{plan="{plan}",state="done"}} 1\n' in text
     assert 'headrace_api_queries_total{plan="none",state="failed"} 1\n' in text
     assert f'headrace_api_query_seconds_count{{plan="{plan}"}} 1\n' in text
-    assert "headrace_api_plan_error_count 1\n" in text
-    error = re.search(r"headrace_api_plan_error_sum (\S+)", text)
+    assert f'headrace_api_plan_error_count{{plan="{plan}"}} 1\n' in text
+    error = re.search(rf'headrace_api_plan_error_sum\{{plan="{plan}"\}} (\S+)', text)
     assert error is not None
     assert float(error[1]) == pytest.approx(done["ms"] / done["cost_ms"], rel=1e-3)
 
@@ -253,7 +253,7 @@ def test_a_query_ends_once_as_what_it_was() -> None:
     assert found["done"].cost_ms is None, "nothing was weighed"
     text = "\n".join(line for metric in recent.metrics() for line in metric.lines())
     assert 'headrace_api_queries_total{plan="ship",state="done"} 1' in text
-    assert "headrace_api_plan_error_count 0" in text
+    assert "headrace_api_plan_error_count" not in text
 
 
 # What it costs
