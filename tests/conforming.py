@@ -40,6 +40,8 @@ CHECKS: list[CheckFunction] = [
 
 STREAM = {"dataflow": "shop", "stream": "orders"}
 ASKED = {"sql": "SELECT s.*, count(*) OVER () FROM sales AS s", "freshness": "staged"}
+STANDING = {"sql": "SELECT count(*) FROM sales"}
+KEPT = {"name": "kept"}
 KNOWN: dict[str, dict[str, Any]] = {
     "/v1/query": {"body": ASKED},
     "/v1/query/explain": {"body": ASKED},
@@ -47,6 +49,12 @@ KNOWN: dict[str, dict[str, Any]] = {
         "path_parameters": {"dataflow": "till", "name": "put"},
         "body": {"cents": 1, "share": 0.5},
     },
+    "PUT /v1/continuous/{name}": {"path_parameters": {"name": "made"}, "body": STANDING},
+    "GET /v1/continuous/{name}": {"path_parameters": KEPT},
+    "DELETE /v1/continuous/{name}": {"path_parameters": {"name": "dropped"}},
+    "/v1/continuous/{name}/retry": {"path_parameters": KEPT},
+    "/v1/continuous/{name}/result": {"path_parameters": KEPT},
+    "/v1/continuous/{name}/results": {"path_parameters": KEPT, "query": {"limit": 1}},
     "/v1/dead-letters/{id}": {"path_parameters": {"id": 1}},
     "/v1/dead-letters/replay": {"body": {"ids": [1], "where_possible": True}},
     "/v1/flows/{dataflow}": {"path_parameters": {"dataflow": "till"}},
@@ -63,7 +71,7 @@ KNOWN: dict[str, dict[str, Any]] = {
     "/v1/warehouses/{name}": {"path_parameters": {"name": "default"}},
     "/v1/warehouses/{name}/plan": {"path_parameters": {"name": "default"}},
 }
-"""What is there, of what a program would hardly hit upon."""
+"""What is there, of what a program would hardly hit upon: of a path, or of one method of it."""
 
 
 @contextmanager
@@ -83,6 +91,9 @@ def answering(
         with whole(path, flows, url, broker=broker) as app, served(app) as client:
             client.send("PUT", "/v1/migrations/first", json.dumps({"kind": "pull"}))
             until(lambda: _has_ended(client), 30, lambda: "the pull has not ended")
+            for name in ("kept", "dropped"):
+                reply = client.send("PUT", f"/v1/continuous/{name}", json.dumps(STANDING))
+                assert reply.status == 201, reply.body
             trial.run(shop.orders, [(3, 2.5, "b")])
             yield client
 
@@ -109,7 +120,7 @@ def asked(client: Client, *, examples: int, number: int = 0) -> Found:
     statuses: dict[str, set[int]] = {}
     for found in schema.get_all_operations():
         operation = found.ok()
-        known = KNOWN.get(operation.path)
+        known = KNOWN.get(operation.label, KNOWN.get(operation.path))
         ways: list[tuple[GenerationMode, dict[str, Any]]]
         ways = [(GenerationMode.POSITIVE, {}), (GenerationMode.NEGATIVE, {})]
         ways += [(GenerationMode.POSITIVE, known)] if known else []

@@ -31,6 +31,11 @@ def test_no_answer_is_a_bug_and_each_is_as_the_document_tells(
     found = asked(client, examples=EXAMPLES)
     assert not found.wrong, "\n\n".join(f"{of}: {what}" for of, what in found.wrong.items())
     assert 202 in found.statuses["POST /v1/streams/{dataflow}/{stream}"]
+    one = "/v1/continuous/{name}"
+    assert {200, 201} <= found.statuses[f"PUT {one}"]
+    known = (f"GET {one}", f"DELETE {one}", f"POST {one}/retry", f"GET {one}/result")
+    for operation in (*known, "GET /v1/continuous", f"GET {one}/results"):
+        assert 200 in found.statuses[operation], operation
 
 
 def test_an_answer_of_another_shape_and_a_bug_are_noticed(
