@@ -69,7 +69,8 @@ class Days:
                 f"{directory} has no {STATE}: nothing can go on from there",
                 hint="Name a directory that `headrace tpcdi generate` has made.",
             )
-        self._state = State.load(folder)
+        kept.mkdir(parents=True, exist_ok=True)
+        self._state = State.load(folder, kept)
         if found:
             self._check_origin(directory)
             self._again = json.loads((folder / PLAN).read_text())
@@ -97,7 +98,6 @@ class Days:
 
     def _keep(self, facts: int) -> None:
         """Keep the state whole, or not at all."""
-        self._kept.mkdir(parents=True, exist_ok=True)
         new, name = self._kept / "new", f"day-{self._state.batch + 1}"
         shutil.rmtree(new, ignore_errors=True)
         self._state.save(new)

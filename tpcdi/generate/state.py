@@ -64,10 +64,10 @@ class State:
         (folder / "state.json").write_text(json.dumps(numbers | {"asked": self.prospects.asked}))
 
     @classmethod
-    def load(cls, folder: Path) -> "State":
-        """Take it from a folder."""
+    def load(cls, folder: Path, beside: Path | None = None) -> "State":
+        """Take it from a folder; what is too much to hold lies beside it, in another one."""
         numbers = json.loads((folder / "state.json").read_text())
-        scratch = Scratch()
+        scratch = Scratch(beside)
         crm, brokers, later = Crm(scratch), Column(scratch), Waiting(scratch)
         prospects = Prospects(scratch, numbers.pop("asked"))
         for each in _records(folder / "customers.arrow"):
