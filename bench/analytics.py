@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import NamedTuple
 
 import psycopg
 import pyarrow as pa
@@ -32,6 +33,7 @@ MERGED = "merged"
 QUERIES: Mapping[str, str] = dict(
     re.findall(r"-- name: (\w+)\n(.*?);", Path(__file__).with_suffix(".sql").read_text(), re.DOTALL)
 )
+TO_MERGED = "analytics_to_merged_geomean"
 OURS, POSTGRES, DUCKDB = "ours", "postgres", "duckdb_attached"
 DUCKDB_PROGRAM = Path(__file__).parent / "analytics_duckdb.py"
 
@@ -39,28 +41,30 @@ Asks = Callable[[str], tuple[float, int, pa.Table | None]]
 """Asks a query; tells the seconds, how many rows there are, and the rows."""
 
 
+class Made(NamedTuple):
+    """The tables by the island, and where PostgreSQL has all of them merged."""
+
+    tables: Union
+    merged_url: str
+    scale: float
+    rows: int
+
+
 def run(setup: Setup) -> Result:
     """Ask everybody each query, in turns."""
-    scale = scaled(setup, QUICK if setup.quick else FULL)
     with ExitStack() as opened:
-        place = opened.enter_context(folder(setup.folder, "warehouse"))
-        conninfo = opened.enter_context(postgres.server(place))
-        tables, merged_url, rows = warehouses(opened, place, conninfo, scale)
-        asks: dict[str, Asks] = {
-            OURS: lambda sql: _of_ours(tables, sql),
-            POSTGRES: opened.enter_context(_postgres(merged_url)),
-            DUCKDB: opened.enter_context(_duckdb(merged_url)),
-        }
-        plans = {name: tables.ask(sql).plan.value for name, sql in QUERIES.items()}
+        made = _made_twice(opened, setup)
+        asks = {**_asks(opened, made), DUCKDB: opened.enter_context(_duckdb(made.merged_url))}
+        plans = {name: made.tables.ask(sql).plan.value for name, sql in QUERIES.items()}
         _check(asks)
         seconds = _in_turns(asks, setup)
     return Result(
         figures=_figures(seconds, OURS),
         peers={who: _figures(seconds, who) for who in (POSTGRES, DUCKDB)},
-        ratios={"analytics_to_merged_geomean": _to_merged(seconds)},
+        ratios={TO_MERGED: _to_merged(seconds)},
         settings={
-            "scale": scale,
-            "rows": rows,
+            "scale": made.scale,
+            "rows": made.rows,
             "staged_percent": STAGED_PERCENT,
             "plans": plans,
             "queries": "bench/analytics.sql",
@@ -72,10 +76,24 @@ def run(setup: Setup) -> Result:
     )
 
 
-def warehouses(
-    opened: ExitStack, place: Path, conninfo: str, scale: float
-) -> tuple[Union, str, int]:
+def to_merged(setup: Setup) -> list[float]:
+    """Tell of each round how many times as long as PostgreSQL we took, and ask nobody else."""
+    with ExitStack() as opened:
+        asks = _asks(opened, _made_twice(opened, setup))
+        _check(asks)
+        return _to_merged(_in_turns(asks, setup))
+
+
+def _asks(opened: ExitStack, made: Made) -> dict[str, Asks]:
+    merged = opened.enter_context(_postgres(made.merged_url))
+    return {OURS: lambda sql: _of_ours(made.tables, sql), POSTGRES: merged}
+
+
+def _made_twice(opened: ExitStack, setup: Setup) -> Made:
     """Make the warehouse twice: one of which a hundredth is staged, one with everything merged."""
+    scale = scaled(setup, QUICK if setup.quick else FULL)
+    place = opened.enter_context(folder(setup.folder, "warehouse"))
+    conninfo = opened.enter_context(postgres.server(place))
     made = _made(place, scale)
     flow = flow_of(made)
     cores = place / "core", place / "core-of-merged"
@@ -92,7 +110,7 @@ def warehouses(
         whole.stage_only(0)
     tables = opened.enter_context(union_table.over(cores[0], postgres.url(conninfo), flow))
     tables.stage_only(STAGED_PERCENT)
-    return tables, merged_url, sum(table.num_rows for table in made.values())
+    return Made(tables, merged_url, scale, sum(table.num_rows for table in made.values()))
 
 
 def _made(place: Path, scale: float) -> Mapping[str, pa.Table]:
@@ -170,11 +188,10 @@ def _check(asks: Mapping[str, Asks]) -> None:
     for name, sql in QUERIES.items():
         _, count, wanted = asks[POSTGRES](sql)
         _, _, ours = asks[OURS](sql)
-        _, found, _ = asks[DUCKDB](sql)
         assert wanted is not None
         assert ours is not None
         assert _values(ours) == _values(wanted), name
-        assert found == count, name
+        assert DUCKDB not in asks or asks[DUCKDB](sql)[1] == count, name
 
 
 def _values(table: pa.Table) -> list[list[str]]:

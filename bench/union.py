@@ -53,6 +53,7 @@ class Point(NamedTuple):
 
 def run(setup: Setup) -> Result:
     """Measure at each share, from all staged to nothing."""
+    analytic = analytics.to_merged(setup)  # first: a quick run has fewer rounds of the rest for it
     small, large = setup.size(SMALL, SMALL), setup.size(LARGE, 0)
     seconds: dict[Point, dict[Plan, float]] = {}
     chosen: dict[Point, Plan] = {}
@@ -81,7 +82,6 @@ def run(setup: Setup) -> Result:
                 f"{name}_of_{size}_ms": 1e3 * statistics.median(took)
                 for name, took in plain.items()
             }
-    analytic = {} if setup.quick else analytics.run(setup).ratios
     worst = max(
         of[chosen[point]] / min(of.values()) for point, of in seconds.items() if len(of) > 1
     )
@@ -95,7 +95,11 @@ def run(setup: Setup) -> Result:
             },
         },
         peers=peers,
-        ratios={**ratios, "choice_to_best_worst_case": [worst], **analytic},
+        ratios={
+            **ratios,
+            "choice_to_best_worst_case": [worst],
+            analytics.TO_MERGED: analytic,
+        },
         settings={
             "sizes": [small] if setup.quick else [small, large],
             "shapes": dict(SHAPES),

@@ -93,6 +93,7 @@ def test_an_experiment_reports_flat_figures_of_ours_and_of_peers(name: str, tmp_
         may_be_0 = {*migrate_state.HARM, "rows_lost", "rows_doubled", "cpu_api_s"}
         assert all(value > 0 or key in may_be_0 for key, value in figures.items())
     assert set(report["spread"]) == set(report["ratios"])
+    assert name not in ("union", "analytics") or analytics.TO_MERGED in report["ratios"]
     assert report["settings"]["quick"] is True
     assert report["machine"]["fsync_per_s"] > 0
     assert str(tmp_path) not in json.dumps(report)
