@@ -99,7 +99,9 @@ def test_the_commands_ask_and_answer(
         ]
         refused = headrace("query", "DROP TABLE sales", home=store.home, **where)
         assert refused.returncode == Exit.REFUSED
-        assert refused.stderr.startswith("headrace: the statement is not a SELECT\n")
+        assert refused.stderr.startswith(
+            "headrace: the statement is not a SELECT (line 1, column 1)\n"
+        )
         stranger = where | {"HEADRACE_API_KEY": "wrong"}
         assert headrace("query", "SELECT 1", home=store.home, **stranger).returncode == Exit.REFUSED
 
