@@ -18,7 +18,7 @@ from migrations import staged, tables
 FEW_ROWS, FEW_BYTES = 10_000, 2 * 2**20
 """So much of a table at most is written into a query."""
 SHELF_BYTES = 16 * 2**20
-"""So much stays, with what is written of it; of the last table all, which is little."""
+"""So much stays, with what had been written of it when the next was put there."""
 
 
 def are_few(part: Part) -> bool:

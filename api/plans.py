@@ -11,7 +11,7 @@ class Plan(Enum):
     WAREHOUSE = "warehouse"
     """One warehouse answers alone: nothing of what the query reads is staged."""
     SHIP = "ship"
-    """What is staged is sent to the warehouse, which answers."""
+    """What a warehouse lacks - what is staged, what others have - is sent to it, and it answers."""
     SPLIT = "split"
     """The warehouse and the island each compute a part, and the island makes one answer of both."""
     GATHER = "gather"

@@ -86,6 +86,8 @@ class Question:
         """Choose a plan by what each would cost; in full, where little is staged, too."""
         if self.is_spread:
             divided = self._split() if len(set(self.homes.values())) == 1 else self._gather()
+            if not (divided.why_not or in_full or plan is Plan.SHIP):
+                return Decision(divided, (divided,), SPREAD)
             decision = plans.decide((self._ship_lent(), divided), plan or divided.plan)
             cannot = f", and the island cannot: {divided.why_not}" if divided.why_not else ""
             return replace(decision, because=SPREAD + cannot)
@@ -271,12 +273,8 @@ class Question:
     @cached_property
     def _lent(self) -> list[Outlet]:
         """Name the tables of which the warehouse is lent what others have."""
-        parts = self._wanted.parts
-        return [
-            outlet
-            for outlet, home in self.homes.items()
-            if home is not self.place and parts[outlet].there is not There.NONE
-        ]
+        others = [outlet for outlet, home in self.homes.items() if home is not self.place]
+        return [o for o in others if self._wanted.parts[o].there is not There.NONE]
 
     def _all_of(self, outlet: Outlet) -> str:
         """Write what asks for all that its holder has of a table."""
