@@ -345,3 +345,110 @@ def test_what_is_said_of_a_customer_or_account_before_it_is_there_changes_nobody
             (5, 2, "Active", "Last5"),
             (5, 1, "Active", None),
         ]
+
+
+def test_a_change_that_names_an_unknown_broker_or_anothers_account_leaves_it_as_it_was(
+    tmp_path: Path,
+) -> None:
+    made = files()
+    for customer, account in ((1, 1001), (2, 1002)):
+        made.new("2015-02-01T09:00:00", customer, account)
+    changes: tuple[tuple[str, int, dict[str, Field]], ...] = (
+        ("UPDACCT", 1, {"CA_ID": 1001, "CA_NAME": "Of no broker", "CA_B_ID": 99}),
+        ("UPDACCT", 1, {"CA_ID": 1001, "CA_NAME": "Of none", "CA_B_ID": ""}),
+        ("UPDACCT", 2, {"CA_ID": 1001, "CA_NAME": "Of another"}),
+        ("CLOSEACCT", 2, {"CA_ID": 1001}),
+        ("ADDACCT", 2, {"CA_ID": 1001, "CA_TAX_ST": 1, "CA_B_ID": 99, "CA_NAME": "Of no broker"}),
+        ("ADDACCT", 66, {"CA_ID": 1001, "CA_TAX_ST": 1, "CA_B_ID": 7, "CA_NAME": "Of nobody"}),
+    )
+    for hour, (kind, customer, account) in enumerate(changes, start=10):
+        made.action(kind, f"2016-02-01T{hour}:00:00", customer, account=account)
+    made.action("UPDCUST", "2016-02-01T20:00:00", 1, attributes={"C_TIER": 3})
+    moved: dict[str, Field] = {"CA_ID": 1002, "CA_TAX_ST": 1, "CA_B_ID": 7, "CA_NAME": "Moved"}
+    made.action("ADDACCT", "2016-03-01T09:00:00", 1, account=moved)
+    made.cdc(2, "Account.txt", "U", 1001, 99, 1, "Of no broker", 1, "ACTV")
+    made.cdc(2, "Account.txt", "U", 1002, 7, 66, "Of nobody", 1, "ACTV")
+    made.customer(2, "U", 1)
+    made.cdc(3, "Account.txt", "U", 1002, 7, 2, "Moved back", 1, "ACTV")
+    agrees(made, tmp_path, 1, alone=len(changes) + 2)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path)
+        assert [(text, data) for _, _, text, data in phased.messages(trial)] == [
+            ("Unknown broker", "CA_ID = 1001, B_ID = 99"),
+            ("Unknown broker", "CA_ID = 1001, B_ID = "),
+            *[("Account of another customer", "CA_ID = 1001, C_ID = 2")] * 2,
+            ("Unknown broker", "CA_ID = 1001, B_ID = 99"),
+            ("Unknown customer", "CA_ID = 1001, C_ID = 66"),
+            ("Unknown broker", "CA_ID = 1001, B_ID = 99"),
+            ("Unknown customer", "CA_ID = 1002, C_ID = 66"),
+        ]
+        names = {(x["accountid"], x["accountdesc"]) for x in phased.latest(trial, "dimaccount")}
+        assert names == {
+            (1001, "Savings"),
+            *((1002, x) for x in ("Savings", "Moved", "Moved back")),
+        }
+
+
+def test_of_a_customer_who_leaves_a_second_time_the_accounts_opened_since_end_inactive(
+    tmp_path: Path,
+) -> None:
+    made = files()
+    made.new("2015-02-01T09:00:00", 1, 1001)
+    made.action("INACT", "2016-02-01T09:00:00", 1)
+    opened: dict[str, Field] = {"CA_ID": 1002, "CA_TAX_ST": 1, "CA_B_ID": 7}
+    made.action("ADDACCT", "2016-03-01T10:00:00", 1, account=opened)
+    made.action("INACT", "2016-04-01T09:00:00", 1)
+    made.action("ADDACCT", "2016-05-01T09:00:00", 1, account=opened | {"CA_ID": 1003})
+    made.action("INACT", "2016-06-01T09:00:00", 1)
+    made.new("2016-06-01T10:00:00", 1, 1004)
+    agrees(made, tmp_path, 1)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path, 1)
+        found = {x["accountid"]: x["status"] for x in phased.latest(trial, "dimaccount")}
+        assert found == dict.fromkeys((1001, 1002), "Inactive") | dict.fromkeys(
+            (1003, 1004), "Active"
+        )
+
+
+def test_a_record_of_no_known_status_or_industry_is_parked_and_those_around_it_are_entered(
+    tmp_path: Path,
+) -> None:
+    made = files()
+    made.company("20150101-090000", "ACME", 1)
+    made.company("20150201-090000", "Lost", 1, status="NONE")
+    made.company("20150201-080000", "ACME", 1, ceo="Ann")
+    made.company("20150301-090000", "Lost", 1, industry="??")
+    made.company("20150401-090000", "ACME", 1, ceo="Ann")
+    made.security("20150501-090000", "S1", 1)
+    made.security("20150601-090000", "S1", 1, name="Lost", status="NONE")
+    made.security("20150601-080000", "S1", 1, name="Two")
+    made.security("20150701-090000", "S1", "Lost", name="Lost")
+    made.new("2015-02-01T09:00:00", 1, 1001)
+    made.customer(2, "U", 1, C_TIER=3)
+    made.customer(2, "U", 1, status="NONE")
+    made.cdc(2, "Account.txt", "U", 1001, 7, 1, "Lost", 1, "NONE")
+    agrees(made, tmp_path, 1, alone=1 + 3 + 3)
+
+
+def test_of_companies_that_take_one_name_on_a_day_the_last_to_say_so_has_it(
+    tmp_path: Path,
+) -> None:
+    made = files()
+    made.company("20150101-090000", "ACME", 1)
+    made.company("20150101-100000", "ACME", 2)
+    made.company("20150101-110000", "ACME", 1, ceo="Ann")
+    made.security("20150101-090000", "S1", "ACME")
+    made.company("20150201-090000", "Beta", 1)
+    made.company("20150201-090000", "Beta", 2)
+    made.security("20150201-090000", "S2", "Beta")
+    made.security("20150301-090000", "S3", "ACME")
+    agrees(made, tmp_path, 1)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path, 1)
+        companies = {x["sk_companyid"]: x["companyid"] for x in phased.latest(trial, "dimcompany")}
+        found = phased.latest(trial, "dimsecurity")
+        assert {x["symbol"]: companies[x["sk_companyid"]] for x in found} == {
+            "S1": 1,
+            "S2": 2,
+            "S3": 1,
+        }

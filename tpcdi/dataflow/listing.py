@@ -131,10 +131,12 @@ class Listing:
         """Make a version of each company that is now another; give their surrogate keys, and the
         records of a status or an industry that is not known.
         """
-        images, unknown = {}, []
+        images: dict[int, Image] = {}
+        unknown = []
         for line in lines:
             image = self._company(line)
             if image["status"] and image["industry"]:
+                images.pop(image["companyid"], None)  # a name is whose record of a day comes last
                 images[image["companyid"]] = image
             else:
                 unknown.append(line)

@@ -116,12 +116,17 @@ class People:
         self.tx = tx
         self.phase = phase
         self._customers = Customers(tx, phase)
+        self._brokers: dict[int, int] = {}
+        """Surrogate keys of those that were looked for."""
 
     def act(self, acts: Iterable[Row], day: int) -> None:
         """Take the actions of a day."""
+        of_day = list(acts)
+        new = {row["c_id"] for row in of_day if row["actiontype"] == "NEW"}
         persons: dict[int, Image] = {}
         filed: dict[int, Image] = {}
-        for row in acts:
+        left: set[int] = set()
+        for row in of_day:
             kind, id_, account = row["actiontype"], row["c_id"], row["ca_id"]
             if kind == "NEW":
                 persons[id_] = self._customers.new(row, ACTIVE)
@@ -130,21 +135,33 @@ class People:
                 if before is None:
                     self._warn("DimCustomer", "Unknown customer", f"C_ID = {id_}")
                     continue
-                status = INACTIVE if kind == "INACT" else before["status"]
+                status = before["status"]
+                if kind == "INACT":
+                    status = INACTIVE
+                    left.add(id_)
                 persons[id_] = {**self._customers.changed(before, row), "status": status}
             if account is None:
                 if kind.endswith("ACCT"):
                     self._warn("DimAccount", "No account", f"C_ID = {id_}, {kind}")
             elif kind in ("NEW", "ADDACCT"):
-                filed[account] = _account(row, {"customerid": id_, "status": ACTIVE})
+                image = _account(row, {"customerid": id_, "status": ACTIVE})
+                if self._is_held(image, new):
+                    filed[account] = image
             elif kind in ("UPDACCT", "CLOSEACCT"):
                 before = filed.get(account) or accounts.latest(self.tx, account)
                 if before is None:
                     self._warn("DimAccount", "Unknown account", f"CA_ID = {account}")
                     continue
+                if before["customerid"] != id_:
+                    data = f"CA_ID = {account}, C_ID = {id_}"
+                    self._warn("DimAccount", "Account of another customer", data)
+                    continue
                 status = INACTIVE if kind == "CLOSEACCT" else before["status"]
-                filed[account] = {**_account(row, before), "status": status}
-        self._write(persons, filed, day)
+                image = {**_account(row, before), "status": status}
+                if self._is_held(image, new):
+                    filed[account] = image
+        gone = {id_ for id_ in left if persons[id_]["status"] == INACTIVE}
+        self._write(persons, filed, gone, day)
 
     def change(self, rows: Iterable[Row], files: Iterable[Row]) -> None:
         """Take what a batch changes; and compare who is a prospect that has changed."""
@@ -154,8 +171,9 @@ class People:
         persons = {row["c_id"]: self._customers.new(row, names[row["c_st_id"]]) for row in rows}
         for image in self._other_prospects():
             persons.setdefault(image["customerid"], image)
-        filed = {
-            row["ca_id"]: {
+        filed = {}
+        for row in files:
+            image = {
                 "accountid": row["ca_id"],
                 "accountdesc": row["ca_name"],
                 "taxstatus": row["ca_tax_st"],
@@ -163,9 +181,15 @@ class People:
                 "customerid": row["ca_c_id"],
                 "status": names[row["ca_st_id"]],
             }
-            for row in files
+            if self._is_held(image, persons):
+                filed[row["ca_id"]] = image
+        gone = {
+            id_
+            for id_, image in persons.items()
+            if image["status"] == INACTIVE
+            and (customers.latest(self.tx, id_) or {}).get("status") != INACTIVE
         }
-        self._write(persons, filed, self.phase.day)
+        self._write(persons, filed, gone, self.phase.day)
 
     def _known(
         self, held: Held, rows: Iterable[Row], column: str, names: Collection[str]
@@ -193,16 +217,13 @@ class People:
             if any(image[n] != value for n, value in demographics(self.tx, image["match"]).items())
         ]
 
-    def _write(self, persons: Mapping[int, Image], filed: dict[int, Image], day: int) -> None:
+    def _write(
+        self, persons: Mapping[int, Image], filed: dict[int, Image], gone: Collection[int], day: int
+    ) -> None:
         """Write what is changed on a day: with a customer, all of its accounts."""
-        before = {id_: customers.latest(self.tx, id_) for id_ in persons}
+        before = [customers.latest(self.tx, id_) for id_ in persons]
         keys = self._customers.write(persons.values(), day)
-        gone = {
-            id_
-            for id_, image in persons.items()
-            if image["status"] == INACTIVE and (before[id_] or {}).get("status") != INACTIVE
-        }
-        matches = {image["match"] for image in before.values() if image}
+        matches = {image["match"] for image in before if image}
         relate(self.tx, matches | {match(image) for image in persons.values()})
         for id_ in persons:
             for account in self.tx.query(OF_CUSTOMER, [id_]):
@@ -214,23 +235,38 @@ class People:
     ) -> Iterator[Image]:
         """Give accounts with the versions of customer and broker that they have now."""
         for account in filed:
-            id_, data = account["customerid"], f"CA_ID = {account['accountid']}"
+            id_ = account["customerid"]
             if id_ not in keys:
                 person = customers.latest(self.tx, id_)
-                if person is None:
-                    self._warn("DimAccount", "Unknown customer", f"{data}, C_ID = {id_}")
-                    continue
+                assert person is not None, "it was there when the account was filed"
                 keys[id_] = person["sk_customerid"]
-            broker = brokers.latest(self.tx, account["brokerid"])
-            if broker is None:
-                self._warn("DimAccount", "Unknown broker", f"{data}, B_ID = {account['brokerid']}")
-                continue
             yield {
                 **account,
                 "sk_customerid": keys[id_],
-                "sk_brokerid": broker["sk_brokerid"],
+                "sk_brokerid": self._broker(account["brokerid"]),
                 "status": INACTIVE if id_ in gone else account["status"],
             }
+
+    def _is_held(self, account: Image, new: Collection[int]) -> bool:
+        """Tell if an account's customer, who may be a new one, and its broker are there."""
+        id_, broker = account["customerid"], account["brokerid"]
+        data = f"CA_ID = {account['accountid']}"
+        if id_ not in new and customers.latest(self.tx, id_) is None:
+            self._warn("DimAccount", "Unknown customer", f"{data}, C_ID = {id_}")
+        elif not self._broker(broker):
+            self._warn("DimAccount", "Unknown broker", f"{data}, B_ID = {broker or ''}")
+        else:
+            return True
+        return False
+
+    def _broker(self, id_: int | None) -> int:
+        """Give the surrogate key of a broker; 0 of none."""
+        if id_ is None:
+            return 0
+        if id_ not in self._brokers:
+            found = brokers.latest(self.tx, id_)
+            self._brokers[id_] = found["sk_brokerid"] if found else 0
+        return self._brokers[id_]
 
     def _warn(self, source: str, text: str, data: str) -> None:
         alert(self.tx, self.phase, source, text, data)

@@ -2,8 +2,8 @@
 
 -- What an event says of an account, as of customers: NULL is nothing, and '' that there is none.
 CREATE TABLE steps.account_event AS
-SELECT batch, day, position, ca_id, c_id, actiontype IN ('NEW', 'ADDACCT') AS begins, ca_b_id,
-    ca_name, ca_tax_st,
+SELECT batch, day, position, ca_id, c_id, actiontype IN ('NEW', 'ADDACCT') AS begins,
+    coalesce(ca_b_id, CASE WHEN begins THEN '' END) AS ca_b_id, ca_name, ca_tax_st,
     CASE WHEN actiontype IN ('NEW', 'ADDACCT') THEN 'Active'
         WHEN actiontype = 'CLOSEACCT' THEN 'Inactive' END AS status
 FROM steps.action
@@ -15,24 +15,35 @@ FROM raw.account
 JOIN steps.batch USING (batch)
 JOIN oracle.statustype ON st_id = ca_st_id;
 
--- When a customer went inactive: that counts after all that the day says of accounts (reading 7).
+-- When a customer went inactive: that counts after all that the day says of accounts (reading 7). An
+-- action of it counts also where the customer was inactive before.
 CREATE TABLE steps.inactivation AS
 SELECT day, customerid
-FROM steps.customer_state
+FROM steps.customer_state AS state
 QUALIFY status = 'Inactive'
-    AND lag(status, 1, 'Active') OVER (PARTITION BY customerid ORDER BY day) = 'Active';
+    AND (lag(status, 1, 'Active') OVER (PARTITION BY customerid ORDER BY day) = 'Active'
+        OR (customerid, day) IN (
+            SELECT (CAST(c_id AS BIGINT), day) FROM steps.action WHERE actiontype = 'INACT'
+        ));
 
--- How an account is at the end of a day: of what its opening says and what follows that, as far as
--- there was the customer.
-CREATE TABLE steps.account_state AS
+-- What counts of what is said of accounts: what names no broker, or one that there is, of a customer
+-- who is there; and after an opening what names the customer for whom it was.
+CREATE TABLE steps.account_told AS
 WITH numbered AS (
-    SELECT account_event.*,
-        count(*) FILTER (WHERE begins) OVER (PARTITION BY ca_id ORDER BY position) AS nth
-    FROM steps.account_event
+    SELECT event.*, count(*) FILTER (WHERE begins) OVER (PARTITION BY ca_id ORDER BY position) AS nth
+    FROM steps.account_event AS event
     SEMI JOIN steps.customer_state AS known
-        ON known.customerid = CAST(c_id AS BIGINT) AND known.day <= account_event.day
-),
-carried AS (
+        ON known.customerid = CAST(c_id AS BIGINT) AND known.day <= event.day
+    WHERE ca_b_id IS NULL
+        OR TRY_CAST(ca_b_id AS BIGINT) IN (SELECT brokerid FROM oracle.dimbroker)
+)
+SELECT * FROM numbered
+WHERE nth > 0
+QUALIFY c_id = first_value(c_id) OVER (PARTITION BY ca_id, nth ORDER BY position);
+
+-- How an account is at the end of a day: of what its opening says, and what follows that.
+CREATE TABLE steps.account_state AS
+WITH carried AS (
     SELECT batch, day, position, CAST(ca_id AS BIGINT) AS accountid,
         last_value(CAST(c_id AS BIGINT) IGNORE NULLS) OVER so_far AS customerid,
         last_value(ca_b_id IGNORE NULLS) OVER so_far AS brokerid,
@@ -40,8 +51,7 @@ carried AS (
         last_value(ca_tax_st IGNORE NULLS) OVER so_far AS taxstatus,
         last_value(status IGNORE NULLS) OVER so_far AS status,
         max(day) FILTER (WHERE status IS NOT NULL) OVER so_far AS status_day
-    FROM numbered
-    WHERE nth > 0
+    FROM steps.account_told
     WINDOW so_far AS (PARTITION BY ca_id, nth ORDER BY position)
 ),
 daily AS (

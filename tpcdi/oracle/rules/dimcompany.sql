@@ -1,4 +1,5 @@
--- CMP, key CIK. Of a day the last record counts (reading 5), and none that equals the one before.
+-- CMP, key CIK. Of a day the last record counts (reading 5), and none that equals the one before, or
+-- whose status or industry there is not.
 
 CREATE TABLE steps.finwire AS
 SELECT rowid AS position, line, substr(line, 16, 3) AS kind,
@@ -7,8 +8,11 @@ FROM raw.finwire;
 
 CREATE TABLE steps.company AS
 WITH filing AS (
-    SELECT day, CAST(substr(line, 79, 10) AS BIGINT) AS companyid, rtrim(substr(line, 19)) AS record
+    SELECT day, position, CAST(substr(line, 79, 10) AS BIGINT) AS companyid, pts,
+        rtrim(substr(line, 19)) AS record
     FROM steps.finwire
+    SEMI JOIN oracle.statustype ON st_id = blank(substr(line, 89, 4))
+    SEMI JOIN oracle.industry ON in_id = blank(substr(line, 93, 2))
     WHERE kind = 'CMP'
     QUALIFY row_number() OVER (PARTITION BY companyid, day ORDER BY pts DESC, position DESC) = 1
 ),
@@ -16,7 +20,7 @@ change AS (
     SELECT * FROM filing
     QUALIFY lag(record) OVER (PARTITION BY companyid ORDER BY day) IS DISTINCT FROM record
 )
-SELECT row_number() OVER () AS sk_companyid, companyid, day AS effectivedate,
+SELECT row_number() OVER () AS sk_companyid, companyid, pts, position, day AS effectivedate,
     lead(day, 1, DATE '9999-12-31') OVER (PARTITION BY companyid ORDER BY day) AS enddate,
     -- Positions count from the record's name on, which is the 19th of the line.
     blank(substr(record, 1, 60)) AS name,
@@ -36,7 +40,7 @@ SELECT row_number() OVER () AS sk_companyid, companyid, day AS effectivedate,
 FROM change;
 
 INSERT INTO oracle.dimcompany BY NAME
-SELECT company.* EXCLUDE (st_id, in_id, rating, rated), st_name AS status, in_name AS industry,
+SELECT company.* EXCLUDE (pts, position, st_id, in_id, rating, rated), st_name AS status, in_name AS industry,
     CASE WHEN rated THEN rating END AS sprating,
     CASE WHEN rated THEN NOT (rating LIKE 'A%' OR rating LIKE 'BBB%') END AS islowgrade,
     enddate = DATE '9999-12-31' AS iscurrent, 1 AS batchid
@@ -53,7 +57,8 @@ JOIN steps.batch ON batch = batchid
 WHERE NOT rated;
 
 -- SEC and FIN name a company, by its CIK or by its name at that time: the record's length tells.
--- What comes before any company is that is entered on the day on which the first is.
+-- What comes before any company is that is entered on the day on which the first is. Of companies
+-- that take one name on a day, the last to say so has it.
 CREATE TABLE steps.of_company AS
 WITH reference AS (
     SELECT *, substr(line, CASE kind WHEN 'SEC' THEN 161 ELSE 187 END) AS co
@@ -63,8 +68,12 @@ WITH reference AS (
 founded AS (
     SELECT companyid, min(effectivedate) AS first FROM oracle.dimcompany GROUP BY companyid
 ),
-name AS (SELECT name, companyid, effectivedate, since(name, effectivedate) AS since
-    FROM oracle.dimcompany)
+named AS (
+    SELECT name, companyid, effectivedate FROM steps.company
+    QUALIFY row_number() OVER (PARTITION BY name, effectivedate ORDER BY pts DESC, position DESC)
+        = 1
+),
+name AS (SELECT *, since(name, effectivedate) AS since FROM named)
 SELECT by_number.*, greatest(day, first) AS entered
 FROM (
     SELECT * EXCLUDE co, CAST(co AS BIGINT) AS companyid FROM reference WHERE length(co) <= 10
