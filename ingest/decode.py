@@ -5,12 +5,10 @@ them, as bytes: there are neither rows nor columns that Spark would have to know
 small, and the same for all streams.
 """
 
-import gc
 from collections.abc import Callable
-from functools import cache
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.pandas.functions import arrow_udf
 
@@ -19,6 +17,8 @@ from headrace import arrow
 from ingest.decoding.decoder import Decoder, schema_of
 
 RECORD = ("partition", "offset", "value", "headers")
+PARTS = 4
+"""Of nothing, which are decoded at the start: as many processes as have a core are started."""
 TABLE = "tuples"
 """Holds a table in the row of the first of the records that it was made of."""
 
@@ -41,18 +41,20 @@ def decoding(stream: Stream) -> Callable[[pa.Array, pa.Array, pa.Array, pa.Array
             return pa.nulls(0, pa.binary())
         tuples = decoder.decode(partition, offset, value, of)
         held = arrow.to_bytes(pa.Table.from_batches([tuples]), compressed=True)
-        _settle()
         return pa.array([held, *[None] * (len(value) - 1)], pa.binary())
 
     return decode
 
 
-@cache
-def _settle() -> None:
-    """Take what is loaded out of what Spark has Python clean up after each task: pandas among it,
-    which Arrow loads when it first decodes.
-    """
-    gc.freeze()
+def warm(session: SparkSession, stream: Stream) -> None:
+    """Have Spark load and start what the first tuples would wait for, of any stream."""
+    records = session.range(0, PARTS, numPartitions=PARTS).selectExpr(
+        "0 AS partition",
+        "id AS offset",
+        "CAST('' AS BINARY) AS value",
+        "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+    )
+    decoded(records, stream).toArrow()
 
 
 def gathered(tables: pa.Table, stream: Stream) -> pa.Table:

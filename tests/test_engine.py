@@ -13,6 +13,7 @@ from kafka import KafkaConsumer
 from live import START_S, Board, Parts
 from waiting import until
 
+from bench.usage import SPARK_PYTHON, Usage
 from etl_procs import loader
 from etl_procs.batch import place_of
 from etl_procs.core import Core, core_path
@@ -118,6 +119,17 @@ def test_large_records_that_wait_are_read_few_at_once(board: Board) -> None:
     at_once = re.findall(r"(\d+) records at once", board.log())
     assert 0 < max(map(int, at_once)) < 60
     assert len(board.dead_letters()) == 60
+
+
+def test_spark_is_warm_before_anything_comes(board: Board) -> None:
+    with board.engine() as engine:
+        usage = Usage({"engine": engine.pid})
+
+        def is_warm() -> bool:
+            usage.look()
+            return SPARK_PYTHON in usage.peaks_mb()
+
+        until(is_warm, START_S, board.log)
 
 
 def test_what_a_producers_transaction_aborted_is_no_tuple(board: Board) -> None:

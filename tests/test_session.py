@@ -37,13 +37,13 @@ settings = {
 engine = config.load(settings, environment={}).config.engine
 spark = session.start(engine, jars=[], scratch=scratch)
 
-def same(values: pa.Array) -> pa.Array:
-    return values
+def has(values: pa.Array) -> pa.Array:
+    return pa.array(["ingest.decode" in sys.modules] * len(values))
 
-assert spark.range(1).select(arrow_udf(same, "bigint")("id")).collect() == [(0,)]
-has = spark.sparkContext.getConf()
+assert spark.range(1).select(arrow_udf(has, "boolean")("id")).collect() == [(True,)]
+conf = spark.sparkContext.getConf()
 for name in ("master", "driver.host", "driver.memory", "executor.memory"):
-    print(has.get(f"spark.{name}"))
+    print(conf.get(f"spark.{name}"))
 """
 
 STARTS = """
@@ -60,7 +60,9 @@ except HeadraceError as error:
 """
 
 
-def test_a_session_has_the_settings_of_the_engine(tmp_path: Path) -> None:
+def test_a_session_has_the_settings_of_the_engine_and_forks_python_that_can_decode(
+    tmp_path: Path,
+) -> None:
     python, ran = tmp_path / "python", tmp_path / "ran"
     python.write_text(f'#!/bin/sh\ntouch "{ran}"\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o700)

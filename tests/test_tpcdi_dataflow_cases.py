@@ -361,8 +361,8 @@ def test_a_change_that_names_an_unknown_broker_or_anothers_account_leaves_it_as_
         ("ADDACCT", 2, {"CA_ID": 1001, "CA_TAX_ST": 1, "CA_B_ID": 99, "CA_NAME": "Of no broker"}),
         ("ADDACCT", 66, {"CA_ID": 1001, "CA_TAX_ST": 1, "CA_B_ID": 7, "CA_NAME": "Of nobody"}),
     )
-    for hour, (kind, customer, account) in enumerate(changes, start=10):
-        made.action(kind, f"2016-02-01T{hour}:00:00", customer, account=account)
+    for hour, (kind, customer, of_account) in enumerate(changes, start=10):
+        made.action(kind, f"2016-02-01T{hour}:00:00", customer, account=of_account)
     made.action("UPDCUST", "2016-02-01T20:00:00", 1, attributes={"C_TIER": 3})
     moved: dict[str, Field] = {"CA_ID": 1002, "CA_TAX_ST": 1, "CA_B_ID": 7, "CA_NAME": "Moved"}
     made.action("ADDACCT", "2016-03-01T09:00:00", 1, account=moved)

@@ -23,7 +23,7 @@ from headrace.crash import CrashPoints
 from headrace.errors import HeadraceError
 from headrace.local import jars
 from headrace.local.home import Home
-from ingest import session, topics
+from ingest import decode, session, topics
 from ingest.batcher import Batcher
 from migrations import asking
 from migrations.errors import Twins
@@ -99,6 +99,9 @@ class Engine:
             spark_jars = jars.spark_jars(self._config)
             spark = session.start(self._config.engine, jars=spark_jars, scratch=scratch)
             ending.callback(_stopped, "Spark", spark.stop)
+            # While streams are opened: what comes first need not wait for it.
+            warm = partial(decode.warm, spark)
+            threading.Thread(target=self._warm, args=[warm], name="warm", daemon=True).start()
             parts: list[Pusher | Merger] = [*self._pushers, *mergers]
             for part in parts:
                 part.start()
@@ -206,6 +209,14 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - Spark would only log it
             self._partitions.ask_to_stop()  # or they would take what comes after it
             self.fail(error)
+
+    def _warm(self, warm: Callable[[Stream], None]) -> None:
+        streams = [stream for flow in self._dataflows.values() for stream in flow.borders]
+        try:
+            for stream in streams[:1]:
+                warm(stream)
+        except Exception as error:  # noqa: BLE001 - the batchers meet it too, or Spark is stopped
+            log.info("Spark is not warm: %s", error)
 
     def _watch(self, batcher: Batcher) -> None:
         try:
