@@ -12,7 +12,7 @@ from functools import partial
 from anyio import CapacityLimiter, to_thread
 
 from api.cut import Moment, There
-from api.errors import LimitExceeded, NoLonger, Unauthorized
+from api.errors import NoLonger, TooLarge, Unauthorized
 from api.formats import Format
 from api.grant import OWNER, Grant
 from api.island import Asked, Setting
@@ -182,7 +182,7 @@ class Answering:
                 size += len(piece)
             assert isinstance(piece, Done), piece
         if size > RESULT_BYTES_MAX:
-            raise LimitExceeded(
+            raise TooLarge(
                 f"the result of {name} has {size} bytes, and {RESULT_BYTES_MAX} are kept",
                 hint="Ask for less: a continuous query is for what is looked at whole.",
             )

@@ -7,7 +7,7 @@ from enum import Enum
 from functools import partial
 from http import HTTPStatus
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel
 from starlette.responses import PlainTextResponse, Response
@@ -69,6 +69,7 @@ def create(queries: Queries, figures: Figures, front: Front, parts: Iterable[API
     for part in parts:
         app.include_router(part)
     logged: dict[str, str] = {}
+    sides = CapacityLimiter(1 + len(queries.setting.warehouses))
 
     @app.get(
         "/metrics",
@@ -94,7 +95,7 @@ def create(queries: Queries, figures: Figures, front: Front, parts: Iterable[API
         """Tell whether queries can be answered at every freshness in every warehouse, and if not,
         why.
         """
-        found = await _readiness(queries.setting, logged)
+        found = await _readiness(queries.setting, logged, sides)
         status = HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE
         later = {} if found.ready else {"Retry-After": str(RETRY_AFTER_S)}
         return Response(dump(found.model_dump()), status, later, "application/json")
@@ -102,12 +103,12 @@ def create(queries: Queries, figures: Figures, front: Front, parts: Iterable[API
     return app
 
 
-async def _readiness(setting: Setting, logged: dict[str, str]) -> Readiness:
-    """Ask all sides at once: one that is away takes its time."""
+async def _readiness(setting: Setting, logged: dict[str, str], sides: CapacityLimiter) -> Readiness:
+    """Ask all sides at once: one that is away takes its time, which only other probes wait for."""
     checks: list[tuple[str, Callable[[Setting], None]]] = [("core", check_core)]
     checks += [(place.name, partial(check_warehouse, place)) for place in setting.warehouses]
     asked = (partial(_checked, side, check, setting, logged) for side, check in checks)
-    core, *found = await gather(*map(to_thread.run_sync, asked))
+    core, *found = await gather(*(to_thread.run_sync(ask, limiter=sides) for ask in asked))
     named = {place.name: said for place, said in zip(setting.warehouses, found, strict=True)}
     return Readiness(ready={core, *found} == {OK}, core=core, warehouses=named)
 

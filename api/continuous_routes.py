@@ -200,7 +200,7 @@ def router(continuous: Continuous) -> APIRouter:
     @made.put(
         "/{name}",
         response_model=ContinuousOut,
-        responses={201: {"model": ContinuousOut}, **problems(400, 401, 409, 413, 422, 503)},
+        responses={201: {"model": ContinuousOut}, **problems(400, 401, 409, 413, 422, 503, 504)},
         dependencies=to_register,
     )
     async def register(

@@ -9,7 +9,9 @@ HeadraceError
 └── Refused
     ├── QueryRefused    the SQL is not what the island answers; with its place in the text
     ├── Unfinished      the island cannot compute what the parts of a query give
-    ├── LimitExceeded   the query would take longer, or answer more, than is allowed
+    ├── TooSlow         the query takes longer than is allowed
+    ├── TooLarge        the answer has more rows, or bytes, than are allowed
+    ├── TooMuchMemory   the query takes more memory than is allowed
     ├── NoSuchTable     there is no table of this name
     ├── NoSuchRow       no row is as it is asked for
     ├── QueryUnknown    there is no query of this id
@@ -87,8 +89,16 @@ class NoSuchRow(Refused):
     """No row is as it is asked for."""
 
 
-class LimitExceeded(Refused):
-    """The query would take longer, or answer more, than is allowed."""
+class TooSlow(Refused):
+    """The query takes longer than is allowed."""
+
+
+class TooLarge(Refused):
+    """The answer has more rows, or bytes, than are allowed."""
+
+
+class TooMuchMemory(Refused):
+    """The query takes more memory than is allowed."""
 
 
 class WorkerEnded(HeadraceError):

@@ -26,7 +26,7 @@ from api.few import Shelf
 from api.finish import Finisher
 from api.grant import Restriction
 from api.joined import NotAlike
-from api.parse import Parameter, compared, is_any, placed, put, values
+from api.parse import Parameter, compared, is_any, placed, put, refuse, values
 from api.plans import Plan, Weighed
 from api.question import Question
 from api.resolve import Resolved, Template, resolve
@@ -96,6 +96,12 @@ class Setting:
     files: tuple[Folder, ...] = ()
     memory_mb: int = 512
     """For what the island itself computes."""
+
+    def has(self, outlet: Outlet) -> bool:
+        """Whether an outlet's rows are anywhere."""
+        return any(folder.takes(outlet) for folder in self.files) or any(
+            self.feeds(place, outlet) for place in self.warehouses
+        )
 
     def feeds(self, place: Warehouse, outlet: Outlet) -> bool:
         """Whether an outlet's rows go to a warehouse; or, of a stream, others of its dataflow, or
@@ -272,6 +278,13 @@ class Island:
         if asked.tables is not None:
             catalogue = catalogue.only(dict(asked.tables))
         resolved = resolve(asked.sql, catalogue, asked.parameters, marked)
+        for table, shown in resolved.places:
+            if not self.setting.has(shown.outlet):
+                raise refuse(
+                    table,
+                    f"no warehouse has {shown.outlet.full_name}",
+                    "Route it to one: see warehouse.tables.",
+                )
         tables = tuple(shown for _, shown in resolved.places)
         homes, place = self._homes(tables)
         divided = _divided(resolved, {place, *homes.values()})
@@ -292,11 +305,6 @@ class Island:
         takers = [p for p in setting.warehouses if all(setting.feeds(p, o) for o in rest)]
         for outlet in rest:
             found = takers or [p for p in setting.warehouses if setting.feeds(p, outlet)]
-            if not found:
-                raise QueryRefused(
-                    f"no warehouse has {outlet.full_name}",
-                    hint="Route it to one: see warehouse.tables.",
-                )
             homes[outlet] = sessions.warehouse(found[0])
         first = takers or [p for p in setting.warehouses if setting.feeds(p, rest[0])]
         return homes, sessions.warehouse(first[0])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from api.answer import Head
-from api.errors import LimitExceeded, NoLonger, QueryUnknown
+from api.errors import NoLonger, QueryUnknown, TooLarge
 from api.formats import document, values
 from api.values import dump
 from headrace.clock import Clock
@@ -164,7 +164,7 @@ def _make_room(keep: Keep, mine: Path) -> None:
             path.unlink(missing_ok=True)
             size -= of
     if size > keep.bytes_max:
-        raise LimitExceeded(
+        raise TooLarge(
             f"the pages of the answer take more than {keep.bytes_max // MB} MB",
             hint="Filter or aggregate, or ask for lines, CSV or Arrow by the header Accept, of any "
             "size; the limit is api.pages_mb_max.",

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import IsolationLevel
 from pydantic import BaseModel, Field
 
-from api.errors import LimitExceeded, NoSuchRow, NoSuchTable, NotReady, QueryRefused
+from api.errors import NoSuchRow, NoSuchTable, NotReady, QueryRefused, TooSlow
 from api.island import Setting
 from etl_procs import graph, reader
 from etl_procs.dataflow import Dataflow
@@ -165,7 +165,7 @@ class Finder:
                 with connection.transaction():
                     yield connection
             except psycopg.errors.QueryCanceled as error:
-                raise LimitExceeded(
+                raise TooSlow(
                     f"it took longer than {self.timeout_ms} ms to look for it",
                     hint="Name a column that has an index; the limit is api.query_timeout_ms.",
                 ) from error

@@ -46,6 +46,8 @@ STATUSES: Mapping[HTTPStatus, tuple[type[HeadraceError], ...]] = {
         *(errors.QueryUnknown, errors.ContinuousUnknown),
     ),
     HTTPStatus.GONE: (errors.NoLonger,),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (errors.TooLarge, errors.TooMuchMemory),
+    HTTPStatus.GATEWAY_TIMEOUT: (errors.TooSlow,),
     HTTPStatus.CONFLICT: (
         *(Aborted, KeyReused, NotReplayable, LedgerMismatch, MigrationConflict, MigrationEnded),
         *(errors.QueryCancelled, errors.NotYet, errors.Unpublished, errors.ContinuousConflict),
@@ -54,6 +56,8 @@ STATUSES: Mapping[HTTPStatus, tuple[type[HeadraceError], ...]] = {
     HTTPStatus.INTERNAL_SERVER_ERROR: (HeadraceError,),
 }
 
+TITLES = {HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Content Too Large"}
+"""As RFC 9110 has it: it may be of an answer, too."""
 RETRY_AFTER_S = 1
 
 DESCRIBED = "GET /openapi.json describes each route, and what it takes."
@@ -73,7 +77,7 @@ def problem(
     """Make the response that tells a problem."""
     document = {
         "type": "about:blank",
-        "title": status.phrase,
+        "title": TITLES.get(status, status.phrase),
         "status": status.value,
         "code": code,
         "detail": detail,

@@ -21,7 +21,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from api.asked import ID, CursorIn, ExplainedOut, QueryIn, QueryOrCursor, QueryOut
-from api.errors import CANCELLED, LimitExceeded, QueryCancelled, QueryUnknown
+from api.errors import CANCELLED, QueryCancelled, QueryUnknown, TooLarge
 from api.formats import Format, error_line
 from api.grant import Grant, Scope
 from api.guard import needs
@@ -248,7 +248,7 @@ def _check_pages(rows: int, rows_max: int, format_: Format) -> None:
             f"pages are {Format.JSON.value}, and not {format_.value}, which is of any size",
         )
     if rows > rows_max:
-        raise LimitExceeded(
+        raise TooLarge(
             f"a page of {rows} rows is asked for, and {rows_max} are allowed",
             hint="Ask for smaller pages; the limit is api.query_rows_max.",
         )
@@ -281,7 +281,7 @@ def _weight(text: str) -> float:
         return 0.0
 
 
-_REFUSALS = problems(400, 401, 409, 410, 413, 422, 503)
+_REFUSALS = problems(400, 401, 409, 410, 413, 422, 503, 504)
 
 _CONTENT: Mapping[str, Any] = {
     format_.value: {"schema": {"type": "string", "format": "binary"}}

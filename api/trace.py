@@ -169,7 +169,7 @@ def router(tracer: Tracer) -> APIRouter:
 
     @made.get(
         "/{dataflow}/{table}/trace",
-        **guarded(Scope.QUERY, 400, 404, 409, 422, 503),
+        **guarded(Scope.QUERY, 400, 404, 409, 422, 503, 504),
     )
     async def trace_row(
         request: Request,

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from api import formats, problem
 from api.answer import Answer
-from api.errors import CANCELLED, LimitExceeded, QueryCancelled
+from api.errors import CANCELLED, QueryCancelled, TooLarge
 from api.formats import Format
 from api.island import Island
 from api.messages import TOO_LARGE, Ask, Begun, Cancel, Done, Explain, Explained, Start
@@ -162,7 +162,7 @@ class _Counted:
         for batch in self._answer.batches:
             self.rows += batch.num_rows
             if self._most and self.rows > self._most:
-                raise LimitExceeded(
+                raise TooLarge(
                     f"the answer has more than {self._most} rows",
                     hint="Filter, aggregate or LIMIT it, ask for pages, or for lines, CSV or Arrow "
                     "by the header Accept; the limit is api.query_rows_max.",

@@ -16,7 +16,7 @@ import anyio
 from anyio import to_thread
 
 from api import fork, worker
-from api.errors import CANCELLED, SLOW, Busy, LimitExceeded, QueryCancelled, WorkerEnded
+from api.errors import CANCELLED, SLOW, Busy, QueryCancelled, TooMuchMemory, TooSlow, WorkerEnded
 from api.island import Setting
 from api.messages import TOO_LARGE, Ask, Begun, Cancel, Done, Explain, Explained, Start
 from headrace import telemetry
@@ -153,12 +153,12 @@ class Worker:
         except (EOFError, OSError):
             self._process.join()
         else:
-            raise LimitExceeded(f"the query took longer than {self._timeout_ms} ms", hint=SLOW)
+            raise TooSlow(f"the query took longer than {self._timeout_ms} ms", hint=SLOW)
         if self._is_cancelled:
             raise QueryCancelled(CANCELLED, hint="Ask it again.")
         code = self._process.exitcode
         if code == TOO_LARGE:
-            raise LimitExceeded(
+            raise TooMuchMemory(
                 f"the query took more memory than {self._memory_mb_max} MB",
                 hint="Ask for less at once; the limit is api.query_memory_mb_max.",
             )

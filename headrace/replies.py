@@ -5,7 +5,7 @@ HeadraceError
     ├── Unreachable       nobody answers there
     ├── BrokenOff         an answer has ended before it was whole
     └── Problem           the API says what is wrong: code, status, request id, and of SQL the place
-        ├── BadRequest    what is asked is not what is answered
+        ├── BadRequest    what is asked is not what is answered, or not in the time allowed
         ├── Denied        the key is not good, or not for this
         ├── Conflict      what is there does not allow it (409), or no longer does (410)
         ├── Unavailable   too many ask, or a part is away: ask again
@@ -51,7 +51,7 @@ class Problem(ClientError):
 
 
 class BadRequest(Problem, Refused):
-    """What is asked is not what is answered."""
+    """What is asked is not what is answered, or not in the time allowed."""
 
 
 class Denied(Problem, Refused):
@@ -72,6 +72,7 @@ class ServerFailed(Problem):
 
 KINDS: Mapping[int, type[Problem]] = {
     401: Denied, 403: Denied, 409: Conflict, 410: Conflict, 429: Unavailable, 503: Unavailable,
+    504: BadRequest,
 }  # fmt: skip
 
 

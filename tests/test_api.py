@@ -4,10 +4,12 @@ import itertools
 import json
 import math
 import os
+import select
 import signal
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -24,7 +26,7 @@ from waiting import until
 from api import workers
 from api.catalogue import Catalogue
 from api.cut import Freshness, Moment
-from api.errors import LimitExceeded
+from api.errors import TooSlow
 from api.formats import Format
 from api.grant import Scope
 from api.guard import BODY_BYTES_MAX, Entrance
@@ -205,7 +207,7 @@ def test_limits_of_a_query_are_problems(
     store.sell((1, 1.0, None), (2, 1.0, None))
     limits = config.Api(query_rows_max=1)
     with serving(island_over(warehouse_url, store.reader), limits=limits) as client:
-        too_many = assert_problem(client.ask("SELECT * FROM sales"), 400, "LimitExceeded")
+        too_many = assert_problem(client.ask("SELECT * FROM sales"), 413, "TooLarge")
         assert "api.query_rows_max" in too_many["hint"]
 
 
@@ -272,6 +274,23 @@ def test_of_each_warehouse_it_is_told_whether_it_is_ready(
         layout.prepare(opened, second, shop.flow)
     with serving(Island(replace(setting, warehouses=(first, second)))) as client:
         assert client.send("GET", "/readyz", key=None).document["ready"] is True
+
+
+def test_whoever_probes_while_a_warehouse_is_away_keeps_only_other_probes_waiting(
+    store: shop.Shop,
+) -> None:
+    with ExitStack() as closing, socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://someone@127.0.0.1:{silent.getsockname()[1]}/postgres"
+        client = closing.enter_context(serving(island_over(url, store.reader)))
+        probes = []
+        for _ in range(60):  # the pool of threads that others share has 40
+            probe = closing.enter_context(socket.create_connection(("127.0.0.1", client.port)))
+            probe.sendall(b"GET /readyz HTTP/1.1\r\nHost: here\r\n\r\n")
+            probes.append(probe)
+        with silent.accept()[0]:
+            assert client.send("GET", "/metrics").status == 200
+            answered, _, _ = select.select(probes, [], [], 0)
+            assert answered == []
 
 
 @pytest.mark.parametrize(
@@ -372,7 +391,7 @@ def test_who_ends_a_query_that_is_over_ends_no_other(
             worker.cancel("first")
         async with made.turn() as worker:
             endless = Asked(ENDLESS, moment=Moment(Freshness.MAIN), timeout_ms=500)
-            with pytest.raises(LimitExceeded):
+            with pytest.raises(TooSlow):
                 await worker.ask(Ask("second", endless, Format.LINES, 0))
         made.close()
 

@@ -134,7 +134,7 @@ def test_an_answer_without_rows_or_columns_is_one(client: Client, format_: Forma
 
 def test_more_rows_than_json_may_have_come_as_lines(client: Client) -> None:
     sql = MANY.format(rows=200_000, breaks=0)
-    assert_problem(client.ask(sql, "main"), 400, "LimitExceeded")
+    assert_problem(client.ask(sql, "main"), 413, "TooLarge")
     body, _ = asked(client, sql, Format.LINES.value)
     assert json.loads(body.splitlines()[-1]) == {"end": {"rows": 200_000}}
 
@@ -230,7 +230,7 @@ def test_a_client_that_goes_away_ends_its_query(
 
 
 def test_an_answer_that_is_refused_amid_its_rows_is_not_read_to_its_end(client: Client) -> None:
-    refused = assert_problem(client.ask(ROWS_WITHOUT_END, "main"), 400, "LimitExceeded")
+    refused = assert_problem(client.ask(ROWS_WITHOUT_END, "main"), 413, "TooLarge")
     assert "more than 100000 rows" in refused["detail"]
     assert client.ask("SELECT 1 AS one", "main").document["rows"] == [[1]]
 
@@ -318,10 +318,10 @@ def test_a_query_that_takes_too_much_memory_or_time_ends_and_the_next_is_answere
     limits = config.Api(query_workers=1, query_memory_mb_max=300, query_rows_max=10**9)
     with serving(island_over(warehouse_url, store.reader), limits=limits) as client:
         large = client.ask(MANY.format(rows=5_000_000, breaks=0), "main")
-        assert "memory" in assert_problem(large, 400, "LimitExceeded")["detail"]
+        assert "memory" in assert_problem(large, 413, "TooMuchMemory")["detail"]
         assert client.ask("SELECT 1").status == 200
     limits = config.Api(query_workers=1, query_timeout_ms=300)
     with serving(island_over(warehouse_url, store.reader), limits=limits) as client:
         slow = client.ask(ENDLESS, "main")
-        assert "longer than 300 ms" in assert_problem(slow, 400, "LimitExceeded")["detail"]
+        assert "longer than 300 ms" in assert_problem(slow, 504, "TooSlow")["detail"]
         assert client.ask("SELECT 1").status == 200

@@ -266,7 +266,7 @@ def test_a_look_at_the_cores_that_fails_in_a_way_that_nobody_foresaw_is_not_the_
         (MORE, {"to": {"call": "alerting/warn"}}, 400, "Refused"),
         (ANN, {"to": {}}, 422, "Invalid"),
         (ANN, {"when": "never"}, 422, "Invalid"),
-        (MANY, {}, 400, "LimitExceeded"),
+        (MANY, {}, 413, "TooLarge"),
     ],
 )
 def test_what_cannot_be_answered_is_not_registered(

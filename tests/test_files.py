@@ -19,7 +19,7 @@ from shop import Answering
 
 from api import duck, finish
 from api.catalogue import Catalogue
-from api.errors import LimitExceeded, NotReady, QueryRefused
+from api.errors import NotReady, QueryRefused, TooSlow
 from api.grant import Restriction
 from api.island import Asked
 from api.plans import Plan
@@ -161,7 +161,7 @@ def test_what_takes_too_long_ends(rows: tuple[Divided, Answering, Path]) -> None
     many = [(n, 1, None, None, None, None, None, None, None) for n in range(20_000)]
     write(path / "history" / "many.parquet", many)
     island.timeout_ms = 300
-    with pytest.raises(LimitExceeded, match="longer than 300 ms"):
+    with pytest.raises(TooSlow, match="longer than 300 ms"):
         island.query("SELECT count(*) FROM history a JOIN history b ON a.n <> b.id - a.id")
 
 

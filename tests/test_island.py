@@ -22,7 +22,7 @@ from shop import HERE, Answering, Whole, ask, island_over
 from api import cut, grammar
 from api.answer import Column
 from api.cut import Freshness
-from api.errors import LimitExceeded, NotReady
+from api.errors import NotReady, TooSlow
 from api.parse import parse
 from api.plans import Plan
 from etl_procs import loader, reader
@@ -383,7 +383,7 @@ def test_a_query_that_takes_too_long_is_ended(
 ) -> None:
     island = island_over(warehouse_url, store.reader, timeout_ms=200)
     endless = "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n FROM t) SELECT count(*) FROM t"
-    with pytest.raises(LimitExceeded, match="longer than 200 ms"):
+    with pytest.raises(TooSlow, match="longer than 200 ms"):
         island.query(endless, MAIN)
 
 

@@ -1,6 +1,7 @@
 """What the island refuses: before anything is asked, or in PostgreSQL's own words."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import hostile_sql
@@ -242,6 +243,14 @@ def refusal(query: str) -> QueryRefused | None:
     except Away:
         return None
     raise AssertionError(f"{query} has found PostgreSQL")
+
+
+def test_a_table_that_no_warehouse_has_is_refused_at_its_place() -> None:
+    setting = island_over("", Reader(Path())).setting
+    elsewhere = (warehouse.Warehouse("elsewhere", "", ("shop.refunds",)),)
+    with pytest.raises(QueryRefused, match=r"no warehouse has shop\.sales") as caught:
+        Answering(replace(setting, warehouses=elsewhere)).query("SELECT id\nFROM sales", STAGED)
+    assert (caught.value.line, caught.value.column) == (2, 6)
 
 
 def test_a_table_of_two_dataflows_must_be_named_with_its_schema(

@@ -172,7 +172,7 @@ def test_the_oldest_pages_give_way_and_an_answer_too_large_is_refused(
         assert asked(client, cursor=third).status == 200
         assert sum(file.stat().st_size for file in (tmp_path / "pages").iterdir()) <= 2**20
         large = asked(client, sql=MANY.format(rows=100_000, breaks=0), page_rows=1_000)
-        assert "more than 1 MB" in assert_problem(large, 400, "LimitExceeded")["detail"]
+        assert "more than 1 MB" in assert_problem(large, 413, "TooLarge")["detail"]
         assert not list((tmp_path / "pages").glob("*.begun"))
         assert second != third
 
@@ -180,7 +180,7 @@ def test_the_oldest_pages_give_way_and_an_answer_too_large_is_refused(
 def test_what_cannot_be_in_pages_is_refused(served: Any) -> None:
     with served() as client:
         many = asked(client, sql="SELECT 1", page_rows=1_001)
-        assert_problem(many, 400, "LimitExceeded")
+        assert_problem(many, 413, "TooLarge")
         neither: list[dict[str, Any]] = [
             {"sql": "SELECT 1", "page_rows": 0},
             {"cursor": "x", "sql": "SELECT 1"},

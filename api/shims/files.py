@@ -24,9 +24,9 @@ from api.cut import Part, Seen, There
 from api.errors import (
     CANCELLED,
     SLOW,
-    LimitExceeded,
     NotReady,
     QueryCancelled,
+    TooSlow,
     Unfinished,
 )
 from api.kinds import of_columns
@@ -183,7 +183,7 @@ class Files:
         except duckdb.InterruptException as error:
             if late.finished.is_set():
                 what = f"the query took longer than {self._timeout_ms} ms"
-                raise LimitExceeded(what, hint=SLOW) from error
+                raise TooSlow(what, hint=SLOW) from error
             raise QueryCancelled(CANCELLED, hint="Ask it again.") from error
         except (duckdb.IOException, OSError) as error:
             log.warning("reading the files of %s: %s", self.name, error)

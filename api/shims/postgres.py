@@ -25,7 +25,7 @@ from api.answer import Column
 from api.catalogue import Flow, Shown
 from api.costs import Estimate
 from api.cut import Part, Seen, There
-from api.errors import SLOW, LimitExceeded, NotReady, QueryRefused
+from api.errors import SLOW, NotReady, QueryRefused, TooSlow
 from api.few import Few, are_few
 from api.shims.exact import exact, lendable
 from etl_procs.model import Kept, Outlet
@@ -374,7 +374,7 @@ def _told(timeout_ms: int, query: str = "") -> Iterator[None]:
 
 def _error(state: str, primary: str, hint: str, timeout_ms: int) -> HeadraceError:
     if state == CANCELED:
-        return LimitExceeded(f"the query took longer than {timeout_ms} ms", hint=SLOW)
+        return TooSlow(f"the query took longer than {timeout_ms} ms", hint=SLOW)
     if state == NOT_ALLOWED:
         return NotReady(
             f"the role {roles.ISLAND}, as which queries are asked, may not: {primary}",
