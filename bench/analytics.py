@@ -1,6 +1,7 @@
 """Twenty analytic queries over TPC-DI's warehouse, a hundredth of it staged; and by peers.
 
-The peers have everything merged: PostgreSQL, and DuckDB attached to it by its own extension.
+The peers have everything merged: PostgreSQL; and over its tables, DuckDB attached to it by its own
+extension, and another PostgreSQL that has them as foreign tables.
 """
 
 import json
@@ -8,6 +9,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import NamedTuple
@@ -17,7 +19,7 @@ import pyarrow as pa
 from adbc_driver_postgresql import dbapi
 from psycopg.conninfo import make_conninfo
 
-from bench import peers_environment, postgres, union_table
+from bench import analytics_foreign, peers_environment, postgres, union_table
 from bench.harness import Figures, Result, Setup, copy, folder, timed
 from bench.ours import Ours, arrivals
 from bench.tpcdi import scaled
@@ -34,7 +36,9 @@ QUERIES: Mapping[str, str] = dict(
     re.findall(r"-- name: (\w+)\n(.*?);", Path(__file__).with_suffix(".sql").read_text(), re.DOTALL)
 )
 TO_MERGED = "analytics_to_merged_geomean"
-OURS, POSTGRES, DUCKDB = "ours", "postgres", "duckdb_attached"
+SCHEMA = "analytics_main"
+OURS, POSTGRES = "ours", "postgres"
+DUCKDB, FOREIGN = "duckdb_attached", "postgres_foreign"
 DUCKDB_PROGRAM = Path(__file__).parent / "analytics_duckdb.py"
 
 Asks = Callable[[str], tuple[float, int, pa.Table | None]]
@@ -46,6 +50,8 @@ class Made(NamedTuple):
 
     tables: Union
     merged_url: str
+    foreign_url: Callable[[], str]
+    """Makes a database in which its tables are foreign ones, and tells where."""
     scale: float
     rows: int
 
@@ -54,13 +60,17 @@ def run(setup: Setup) -> Result:
     """Ask everybody each query, in turns."""
     with ExitStack() as opened:
         made = _made_twice(opened, setup)
-        asks = {**_asks(opened, made), DUCKDB: opened.enter_context(_duckdb(made.merged_url))}
+        asks = {
+            **_asks(opened, made),
+            DUCKDB: opened.enter_context(_duckdb(made.merged_url)),
+            FOREIGN: opened.enter_context(_postgres(made.foreign_url())),
+        }
         plans = {name: made.tables.ask(sql).plan.value for name, sql in QUERIES.items()}
         _check(asks)
         seconds = _in_turns(asks, setup)
     return Result(
         figures=_figures(seconds, OURS),
-        peers={who: _figures(seconds, who) for who in (POSTGRES, DUCKDB)},
+        peers={who: _figures(seconds, who) for who in (POSTGRES, DUCKDB, FOREIGN)},
         ratios={TO_MERGED: _to_merged(seconds)},
         settings={
             "scale": made.scale,
@@ -70,7 +80,7 @@ def run(setup: Setup) -> Result:
             "queries": "bench/analytics.sql",
             "duckdb": "its extension reads PostgreSQL's tables by COPY; DuckDB 1.5.5, for which "
             "there is a package of it",
-            "foreign_tables": "no peer: the PostgreSQL of our wheel comes without postgres_fdw",
+            "postgres_foreign": "postgres_fdw of the same version, with statistics of its own",
             "results": DERIVED,
         },
     )
@@ -110,7 +120,8 @@ def _made_twice(opened: ExitStack, setup: Setup) -> Made:
         whole.stage_only(0)
     tables = opened.enter_context(union_table.over(cores[0], postgres.url(conninfo), flow))
     tables.stage_only(STAGED_PERCENT)
-    return Made(tables, merged_url, scale, sum(table.num_rows for table in made.values()))
+    foreign = partial(analytics_foreign.url, conninfo, MERGED, SCHEMA, place)
+    return Made(tables, merged_url, foreign, scale, sum(table.num_rows for table in made.values()))
 
 
 def _made(place: Path, scale: float) -> Mapping[str, pa.Table]:
@@ -154,7 +165,7 @@ def _of_ours(tables: Union, sql: str) -> tuple[float, int, pa.Table | None]:
 @contextmanager
 def _postgres(url: str) -> Iterator[Asks]:
     with dbapi.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute("SET search_path TO analytics_main")
+        cursor.execute(f"SET search_path TO {SCHEMA}")
 
         def ask(sql: str) -> tuple[float, int, pa.Table | None]:
             with timed() as seconds:
@@ -168,7 +179,7 @@ def _postgres(url: str) -> Iterator[Asks]:
 @contextmanager
 def _duckdb(url: str) -> Iterator[Asks]:
     """Run the peer's program; what it cannot answer is an error of the experiment."""
-    program: list[str | Path] = [peers_environment.python(), DUCKDB_PROGRAM, url, "analytics_main"]
+    program: list[str | Path] = [peers_environment.python(), DUCKDB_PROGRAM, url, SCHEMA]
     with Popen(program, stdin=PIPE, stdout=PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -191,7 +202,8 @@ def _check(asks: Mapping[str, Asks]) -> None:
         assert wanted is not None
         assert ours is not None
         assert _values(ours) == _values(wanted), name
-        assert DUCKDB not in asks or asks[DUCKDB](sql)[1] == count, name
+        for peer in asks.keys() - {POSTGRES, OURS}:
+            assert asks[peer](sql)[1] == count, (peer, name)
 
 
 def _values(table: pa.Table) -> list[list[str]]:

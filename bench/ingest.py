@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench import (
     broker,
-    connect_jars,
     consumers,
     ingest_collect,
     ingest_data,
@@ -26,6 +25,7 @@ from bench import (
     ingest_spark,
     ingest_timed,
     ingest_turns,
+    peer_jars,
     postgres,
 )
 from bench.harness import Figures, Result, Setup, Times, Trial, in_turns_per, timed
@@ -93,7 +93,7 @@ def run(setup: Setup) -> Result:
         killed[ingest_kills.JDBC] = beside.submit(
             ingest_kills.jdbc_killed, started, work, setup.folder, at_once
         )
-        with ingest_spark.spark(setup.folder / "spark", [connect_jars.driver()]) as spark:
+        with ingest_spark.spark(setup.folder / "spark", [peer_jars.driver()]) as spark:
             started.set_result(spark)
             killing.result()
             with engine.running(engine__read_tuples_max=str(_read_at_once(size))):

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench import connect_jars, ingest_spark
+from bench import ingest_spark, peer_jars
 
 CHECKPOINT, SPARK = "checkpoint", "spark"
 
@@ -58,5 +58,5 @@ def write(
 
 if __name__ == "__main__":
     broker, named, into, rows_into, place, most = sys.argv[1:]
-    with ingest_spark.spark(Path(place) / SPARK, [connect_jars.driver()]) as session:
+    with ingest_spark.spark(Path(place) / SPARK, [peer_jars.driver()]) as session:
         write(session, broker, named, into, rows_into, Path(place), int(most), dies=True)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
-from bench import connect_jars
+from bench import peer_jars
 from bench.ingest_data import PARSED
 from bench.migrate_changes import Change, outcome
 from bench.migrate_state import HISTORY, KEPT
@@ -101,7 +101,7 @@ def _running(sink: Sink, tables: Sequence[str]) -> Iterator[subprocess.Popen[byt
     program = [str(java.find(environment).program), f"-Xmx{MEMORY_MB}m"]
     with (sink.folder / "connect.log").open("ab") as log:
         worker = subprocess.Popen(
-            [*program, "-cp", connect_jars.classpath(), WORKER, *files],
+            [*program, "-cp", peer_jars.connect(), WORKER, *files],
             env=environment,
             stdout=log,
             stderr=log,
