@@ -22,7 +22,7 @@ airflow: ## Airflow with our DAGs, against the stack that `headrace up` has star
 	@$(BIN)/headrace airflow
 
 test: check ## check, and every test, against the real broker, Spark and PostgreSQL, two files at once
-	$(BIN)/pytest -n 2 --dist loadscope
+	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 prove: setup ## the searches of the tests for longer, and broken builds; SEED=n repeats one
 	$(BIN)/python tests/prove.py $(SEED)

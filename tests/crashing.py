@@ -1,8 +1,8 @@
 """A program with a fixed workload, which reaches every crash point of the core.
 
-    crashing.py HOME            run it through, in HOME
-    crashing.py HOME POINT      for n = 1, 2, ..: run it in HOME/n, to be killed when POINT is
-                                reached for the nth time, then run it through; tell how often
+    crashing.py HOME              run it through, in HOME
+    crashing.py HOME POINT STEP   for n = 1, 1 + STEP, ..: run it in HOME/n, to be killed when POINT
+                                  is reached for the nth time, then run it through; tell how often
     crashing.py HOME POINT again  run it in HOME, killed at POINT each time, until it gets through
 
 Whatever is done, is done the same way again after a kill: groups end at the same places, so that
@@ -31,6 +31,7 @@ from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
 
 COLUMNS = "k INTEGER NOT NULL, v INTEGER NOT NULL"
+AGAIN = "again"
 TUPLES = 2
 FIRST, REPLAYED, LAST = 9, 10, 15
 """Batches: in groups of three; then one that runs a dead letter again; then each unit alone."""
@@ -157,12 +158,14 @@ def run_apart(home: Path, crash_at: str) -> int:
 
 
 def main() -> None:
-    home, point, again = Path(sys.argv[1]), "".join(sys.argv[2:3]), len(sys.argv) > 3
+    home, point, how = Path(sys.argv[1]), "".join(sys.argv[2:3]), "".join(sys.argv[3:4])
     times = 0
-    if point and not again:
-        while (ended := run_apart(home / str(times + 1), f"{point}:{times + 1}")) == -9:
+    if point and how != AGAIN:
+        nth, step = 1, int(how)
+        while (ended := run_apart(home / str(nth), f"{point}:{nth}")) == -9:
+            assert run_apart(home / str(nth), "") == 0, f"after {point}:{nth}"
             times += 1
-            assert run_apart(home / str(times), "") == 0, f"after {point}:{times}"
+            nth += step
     else:
         while (ended := run_apart(home, point)) == -9:
             times += 1

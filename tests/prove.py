@@ -79,7 +79,7 @@ def crash(home: Path) -> str:
     run(home / "calm")
     calm, kills = dump(home / "calm"), Counter[str]()
     for point in POINTS:
-        kills[point.value] = run(home / point.value, point.value)
+        kills[point.value] = run(home / point.value, point.value, "1")
         for nth in range(1, kills[point.value] + 1):
             assert dump(home / point.value / str(nth)) == calm, f"{point.value}:{nth}"
     assert all(kills.values()), kills

@@ -73,8 +73,8 @@ def test_without_a_name_every_experiment_is_listed_with_a_line(
     assert all(len(line.split()) > 3 for line in lines)
 
 
-LONG = ("ingest", "tpcdi", "analytics", "api")
-"""What starts whole stacks."""
+LONG = ("ingest", "tpcdi", "analytics", "api", "migrate", "union")
+"""What takes long, even quickly."""
 EXPERIMENTS = [
     pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in command.NAMES
 ]

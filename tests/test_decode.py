@@ -1,15 +1,14 @@
 """Decoding, in the real Spark: what is a tuple, and the reason of everything that is not."""
 
-import io
-import subprocess
-import sys
+import gc
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.functions import arrow_udf
 
 from etl_procs import Dataflow, by_punctuation
-from ingest.decode import RECORD, decoded, gathered
+from ingest.decode import decoded, gathered, warm
 
 STREAM = Dataflow("decoding").stream(
     "votes", "phone TEXT NOT NULL, contestant INTEGER, score REAL", batches=by_punctuation()
@@ -158,30 +157,13 @@ def test_other_headers_say_nothing(spark: SparkSession) -> None:
     assert [(row["_mark"], row["_reason"], row["phone"]) for row in rows] == [(None, None, "1")] * 4
 
 
-LOADED = """\
-import gc, sys
-import pyarrow as pa
-from etl_procs import Dataflow, by_punctuation
-from ingest.decode import decoding
-
-flow = Dataflow("f")
-decode = decoding(flow.stream("s", "n INTEGER", batches=by_punctuation()))
-records = pa.ipc.open_stream(sys.stdin.buffer).read_next_batch()
-for _ in range(2):
-    assert decode(*records.columns)[0].is_valid
-print(len(gc.get_objects()), gc.get_freeze_count())
-"""
-
-
-def test_what_the_first_records_load_is_not_cleaned_up_after_each_task() -> None:
+def test_what_decoding_loads_is_not_cleaned_up_after_each_task(spark: SparkSession) -> None:
     """Spark's Python collects garbage then: with pandas in it, this took most of its time."""
-    at, number = pa.array([0]), pa.array([0], pa.int32())
-    headers = pa.nulls(1, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
-    given = [number, at, pa.array([b'{"n": 1}']), headers]
-    records = io.BytesIO()
-    with pa.ipc.new_stream(records, pa.record_batch(given, RECORD).schema) as stream:
-        stream.write_batch(pa.record_batch(given, RECORD))
-    command = [sys.executable, "-c", LOADED]
-    done = subprocess.run(command, input=records.getvalue(), capture_output=True, check=True)
-    loose, frozen = map(int, done.stdout.split())
-    assert loose * 10 < frozen, "most was loaded after it was taken out of what is looked at"
+
+    def weighed(values: pa.Array) -> pa.Array:
+        return pa.array([len(gc.get_objects()) / gc.get_freeze_count()] * len(values))
+
+    warm(spark, STREAM)
+    weigh = arrow_udf(weighed, "double")  # type: ignore[call-overload] # its hints tell
+    ((loose,),) = spark.range(1).select(weigh("id")).collect()
+    assert loose < 0.1, "much was loaded after what was there was taken out of what is looked at"

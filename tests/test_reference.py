@@ -441,7 +441,7 @@ def _letter(letter: DeadLetter) -> Letter:
 
 
 SHORT = settings(
-    max_examples=500,
+    max_examples=250,
     stateful_step_count=30,
     derandomize=True,
     deadline=None,
