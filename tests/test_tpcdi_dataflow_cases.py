@@ -452,3 +452,46 @@ def test_of_companies_that_take_one_name_on_a_day_the_last_to_say_so_has_it(
             "S2": 2,
             "S3": 1,
         }
+
+
+def test_who_is_pending_and_leaves_takes_the_accounts_along(tmp_path: Path) -> None:
+    made = files()
+    for customer, account in ((1, 1001), (2, 1002)):
+        made.new("2015-02-01T09:00:00", customer, account)
+        made.customer(2, "U", customer, status="PNDG")
+        made.customer(3, "U", customer, status="INAC")
+    made.cdc(3, "Account.txt", "U", 1001, 7, 1, "Filed", 1, "ACTV")
+    agrees(made, tmp_path, 1)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path)
+        found = {x["accountid"]: x["status"] for x in phased.latest(trial, "dimaccount")}
+        assert found == {1001: "Inactive", 1002: "Inactive"}
+
+
+def test_an_account_within_an_action_on_a_customer_alone_is_not_taken(tmp_path: Path) -> None:
+    made = files()
+    made.new("2015-02-01T09:00:00", 1, 1001)
+    named: dict[str, Field] = {"CA_ID": 1001, "CA_NAME": "Named"}
+    made.action("UPDCUST", "2016-02-01T09:00:00", 1, account=named)
+    made.action("INACT", "2016-03-01T09:00:00", 1, account=named)
+    agrees(made, tmp_path, 1, alone=2)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path, 1)
+        told = [(text, data) for _, _, text, data in phased.messages(trial)]
+        assert told == [
+            ("Account not taken", "CA_ID = 1001, UPDCUST"),
+            ("Account not taken", "CA_ID = 1001, INACT"),
+        ]
+        assert {x["accountdesc"] for x in phased.latest(trial, "dimaccount")} == {"Savings"}
+
+
+def test_actions_of_a_day_count_in_the_order_of_their_times(tmp_path: Path) -> None:
+    made = files()
+    made.new("2015-02-01T09:00:00", 1, 1001)
+    for hour, name in ((12, "Last"), (10, "First"), (11, "Then")):
+        named: dict[str, Field] = {"CA_ID": 1001, "CA_NAME": name}
+        made.action("UPDACCT", f"2016-02-01T{hour}:00:00", 1, account=named)
+    agrees(made, tmp_path, 1)
+    with Trial(flow) as trial:
+        phased.load(trial, tmp_path, 1)
+        assert [x["accountdesc"] for x in phased.latest(trial, "dimaccount")] == ["Savings", "Last"]

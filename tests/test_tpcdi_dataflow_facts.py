@@ -180,6 +180,27 @@ def test_a_day_that_comes_after_later_ones_has_its_own_year(tmp_path: Path) -> N
     assert found[-1] == (20150703, 20150701)
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_days_that_go_back_have_the_years_that_were_there_however_batches_are_cut(
+    tmp_path: Path, at_once: int
+) -> None:
+    said = [("07-03", 50, "S1"), ("07-06", 40, "S1"), ("07-06", 9, "S2"), ("07-01", 70, "S1")]
+    said += [("07-02", 60, "S1"), ("07-05", 8, "S2"), ("07-07", 30, "S1"), ("07-07", 7, "S2")]
+    ticks = [
+        {"dm_date": f"2015-{day}", "dm_s_symb": symbol, "dm_vol": 1}
+        | dict.fromkeys(("dm_close", "dm_high", "dm_low"), float(price))
+        for day, price, symbol in said
+    ]
+    with Trial(flow) as trial:
+        begun(trial, some().write(tmp_path))
+        for first in range(0, len(ticks), at_once):
+            trial.batch(market=ticks[first : first + at_once])
+        found = rows(trial, "factmarkethistory", "sk_dateid", "fiftytwoweekhigh")
+    days = [int(f"2015{day.replace('-', '')}") for day, _, _ in said]
+    highs = map(Decimal, (50, 50, 9, 70, 70, 8, 70, 9))
+    assert found == list(zip(days, highs, strict=True))
+
+
 TRADES = (
     (1, "TMB", "CMPT", ("SBMT", "CMPT")),
     (2, "TLB", "CMPT", ("PNDG", "SBMT", "CMPT")),

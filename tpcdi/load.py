@@ -237,10 +237,11 @@ class Watch:
 
     def _run(self) -> None:
         try:
-            with self._load.parts.warehouse() as warehouse:
-                if self._batch == FIRST_UPDATE:
+            if self._batch == FIRST_UPDATE:
+                with self._load.parts.warehouse() as warehouse:
                     visible = seen.visible(warehouse)
-                    self._load.observe(self._batch, "Visibility_1", visible)
+                self._load.observe(self._batch, "Visibility_1", visible)
+            with self._load.parts.warehouse() as warehouse:
                 while not self._over.wait(LOOK_S):
                     now = self._load.clock.monotonic()
                     if now - self._counted >= WATCH_S:

@@ -46,11 +46,14 @@ class Parts(Protocol):
 
 @dataclass(slots=True)
 class Progress:
-    """How much was sent: rows of facts, in how many seconds; and how many days are complete."""
+    """How much was sent: rows of facts, in how many seconds; how many days are complete, and how
+    many seconds their dimensions and ends took, in which no facts were sent.
+    """
 
     days: int = 0
     rows: int = 0
     seconds: float = 0.0
+    other_seconds: float = 0.0
 
     @property
     def rows_per_s(self) -> float:
@@ -80,6 +83,7 @@ class Live:
             self.parts.arrived()
 
     def _day(self, pool: ThreadPoolExecutor, day: Day, rate: int) -> None:
+        began, sending = self.clock.monotonic(), self.progress.seconds
         self._mark(day, "begins", [BEGINS])
         for rows in day.dimensions:
             self.parts.write(rows, 1)
@@ -93,6 +97,8 @@ class Live:
         self._mark(day, "facts", [*(source.name for source in SOURCES[FIRST_FACT:]), ENDS])
         self.parts.taken(marks)
         self.progress.days += 1
+        sending = self.progress.seconds - sending
+        self.progress.other_seconds += self.clock.monotonic() - began - sending
 
     def _mark(self, day: Day, what: str, names: Sequence[str]) -> None:
         on = str(day.today)

@@ -58,6 +58,7 @@ def _show(live: "Live", *, as_json: bool) -> None:
             "rows": done.rows,
             "seconds": round(done.seconds, 3),
             "rows_per_s": round(done.rows_per_s, 1),
+            "other_seconds": round(done.other_seconds, 3),
             "freshness": {
                 "rows": figures.rows,
                 "p50_ms": figures.p50,
@@ -70,7 +71,8 @@ def _show(live: "Live", *, as_json: bool) -> None:
     else:
         print(
             f"{done.days} day{'s' * (done.days != 1)} complete, {done.rows:,} rows of facts sent, "
-            f"{done.rows_per_s:,.0f} rows/s; {figures}; {DERIVED}"
+            f"{done.rows_per_s:,.0f} rows/s; {figures}; {done.other_seconds:.1f} s for dimensions "
+            f"and ends; {DERIVED}"
         )
 
 

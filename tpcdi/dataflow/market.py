@@ -192,13 +192,31 @@ def _extremes(tx: Transaction, rows: pa.Table) -> Extremes:
         before = tx.table("SELECT * FROM quotes WHERE day > ?", [oldest])
         if before.num_rows:
             year.add(before, oldest)
-    row, column = year.add(rows, oldest)
+    found = np.empty((4, rows.num_rows), np.int64)
+    turns = _turns(rows)
+    for turn in np.unique(turns):
+        which = np.flatnonzero(turns == turn)
+        found[:, which] = year.extremes(*year.add(rows.take(which), oldest))
     columns: list[Any] = [rows[name].to_pylist() for name in quotes.columns.names]
     tx.executemany("INSERT OR REPLACE INTO quotes VALUES (?, ?, ?, ?)", zip(*columns, strict=True))
     year.digest = _digest(year.digest, rows)
     tx.execute("INSERT OR REPLACE INTO quote_digests VALUES (1, ?)", [year.digest])
     _kept = year
-    return year.extremes(row, column)
+    return Extremes(*found)
+
+
+def _turns(rows: pa.Table) -> Numbers:
+    """Tell of each row how many times its symbol went back to an earlier day before it. A row has
+    the year that was there when it came, however batches are cut: so turns are taken one by one.
+    """
+    symbols = rows["symbol"].combine_chunks().dictionary_encode().indices.to_numpy()
+    order = np.argsort(symbols, kind="stable")
+    days, symbols = rows["day"].to_numpy()[order], symbols[order]
+    is_new = np.diff(symbols, prepend=-1) != 0
+    back = np.cumsum((np.diff(days, prepend=0) <= 0) & ~is_new)
+    turns = np.empty(len(days), np.int64)
+    turns[order] = back - np.maximum.accumulate(np.where(is_new, back, 0))
+    return turns
 
 
 def _digest(before: str, rows: pa.Table) -> str:

@@ -105,8 +105,12 @@ def _over(tx: Transaction, rows: pa.Table, is_complete: bool) -> list[Row]:
     return acts[:whole]
 
 
+def _time(row: Row) -> str:
+    return str(row["actionts"])
+
+
 def _day(row: Row) -> str:
-    return str(row["actionts"])[:10]
+    return _time(row)[:10]
 
 
 class People:
@@ -116,12 +120,12 @@ class People:
         self.tx = tx
         self.phase = phase
         self._customers = Customers(tx, phase)
-        self._brokers: dict[int, int] = {}
-        """Surrogate keys of those that were looked for."""
+        self._brokers: dict[int, int | None] = {}
+        """Surrogate keys of those that were looked for, where there are any."""
 
     def act(self, acts: Iterable[Row], day: int) -> None:
         """Take the actions of a day."""
-        of_day = list(acts)
+        of_day = sorted(acts, key=_time)
         new = {row["c_id"] for row in of_day if row["actiontype"] == "NEW"}
         persons: dict[int, Image] = {}
         filed: dict[int, Image] = {}
@@ -160,6 +164,8 @@ class People:
                 image = {**_account(row, before), "status": status}
                 if self._is_held(image, new):
                     filed[account] = image
+            else:
+                self._warn("DimAccount", "Account not taken", f"CA_ID = {account}, {kind}")
         gone = {id_ for id_ in left if persons[id_]["status"] == INACTIVE}
         self._write(persons, filed, gone, day)
 
@@ -240,10 +246,12 @@ class People:
                 person = customers.latest(self.tx, id_)
                 assert person is not None, "it was there when the account was filed"
                 keys[id_] = person["sk_customerid"]
+            broker = self._broker(account["brokerid"])
+            assert broker is not None, "so was it"
             yield {
                 **account,
                 "sk_customerid": keys[id_],
-                "sk_brokerid": self._broker(account["brokerid"]),
+                "sk_brokerid": broker,
                 "status": INACTIVE if id_ in gone else account["status"],
             }
 
@@ -253,19 +261,20 @@ class People:
         data = f"CA_ID = {account['accountid']}"
         if id_ not in new and customers.latest(self.tx, id_) is None:
             self._warn("DimAccount", "Unknown customer", f"{data}, C_ID = {id_}")
-        elif not self._broker(broker):
-            self._warn("DimAccount", "Unknown broker", f"{data}, B_ID = {broker or ''}")
+        elif self._broker(broker) is None:
+            named = "" if broker is None else broker
+            self._warn("DimAccount", "Unknown broker", f"{data}, B_ID = {named}")
         else:
             return True
         return False
 
-    def _broker(self, id_: int | None) -> int:
-        """Give the surrogate key of a broker; 0 of none."""
+    def _broker(self, id_: int | None) -> int | None:
+        """Give the surrogate key of a broker, if it is there."""
         if id_ is None:
-            return 0
+            return None
         if id_ not in self._brokers:
             found = brokers.latest(self.tx, id_)
-            self._brokers[id_] = found["sk_brokerid"] if found else 0
+            self._brokers[id_] = found["sk_brokerid"] if found else None
         return self._brokers[id_]
 
     def _warn(self, source: str, text: str, data: str) -> None:

@@ -7,7 +7,7 @@ SELECT batch, day, position, ca_id, c_id, actiontype IN ('NEW', 'ADDACCT') AS be
     CASE WHEN actiontype IN ('NEW', 'ADDACCT') THEN 'Active'
         WHEN actiontype = 'CLOSEACCT' THEN 'Inactive' END AS status
 FROM steps.action
-WHERE ca_id IS NOT NULL
+WHERE ca_id IS NOT NULL AND (begins OR actiontype IN ('UPDACCT', 'CLOSEACCT'))
 UNION ALL
 SELECT account.batch, day, position_in_batch(account.batch, account.rowid), ca_id, ca_c_id,
     true, coalesce(ca_b_id, ''), coalesce(ca_name, ''), coalesce(ca_tax_st, ''), st_name
@@ -21,7 +21,7 @@ CREATE TABLE steps.inactivation AS
 SELECT day, customerid
 FROM steps.customer_state AS state
 QUALIFY status = 'Inactive'
-    AND (lag(status, 1, 'Active') OVER (PARTITION BY customerid ORDER BY day) = 'Active'
+    AND (lag(status) OVER (PARTITION BY customerid ORDER BY day) IS DISTINCT FROM 'Inactive'
         OR (customerid, day) IN (
             SELECT (CAST(c_id AS BIGINT), day) FROM steps.action WHERE actiontype = 'INACT'
         ));

@@ -1,4 +1,5 @@
--- Watches: ACTV opens one, CNCL closes the oldest open one of that customer and symbol (reading 3).
+-- Watches: ACTV opens one, CNCL closes the oldest open one of that customer and symbol (reading 3):
+-- in the order of the file, which is that of commits.
 
 INSERT INTO oracle.factwatches BY NAME
 WITH event AS (
@@ -8,18 +9,18 @@ WITH event AS (
 ),
 -- A cancellation that finds none open takes the balance to a new low, and is void.
 balanced AS (
-    SELECT *, sum(step) OVER (PARTITION BY w_c_id, w_s_symb ORDER BY batch, dts, position)
+    SELECT *, sum(step) OVER (PARTITION BY w_c_id, w_s_symb ORDER BY position)
         AS balance
     FROM event
 ),
 lowest AS (
     SELECT *, coalesce(min(balance) OVER (PARTITION BY w_c_id, w_s_symb
-        ORDER BY batch, dts, position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS low
+        ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS low
     FROM balanced
 ),
 numbered AS (
     SELECT *, row_number() OVER (PARTITION BY w_c_id, w_s_symb, step
-        ORDER BY batch, dts, position) AS nth
+        ORDER BY position) AS nth
     FROM lowest
     WHERE step = 1 OR balance >= least(low, 0)
 ),
