@@ -104,6 +104,11 @@ class Subscription:
         """How many partitions it reads."""
         return len(self._cores)
 
+    @property
+    def followed(self) -> Sequence[Path]:
+        """The cores of which it reads what is staged."""
+        return self._cores if isinstance(self._what, Outlet) else ()
+
     def begin(self, after: Sequence[int] | None, last: Sequence[int]) -> None:
         """Begin behind these batches, or behind the `last` that are there; refuse what cannot be
         had.
@@ -172,7 +177,7 @@ class Subscription:
         ends = [max(p.batch, batch) for p, batch in zip(self._places, kept, strict=True)]
         limits = "core.published_keep_s and core.published_mb_max"
         if isinstance(self._what, Outlet):
-            limits = "core.keep_s, from when all warehouses have a batch"
+            limits = "core.keep_s, and a minute while one follows, once all warehouses have them"
         return Forgotten(
             f"not all batches of {self._what.full_name} behind {self.position} are kept: the "
             f"oldest are those behind {_text(kept)}",

@@ -3,6 +3,7 @@
 import logging
 import re
 from asyncio import Task, create_task
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -10,7 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
-from anyio import CapacityLimiter, Event, move_on_after, sleep, to_thread
+from anyio import CapacityLimiter, Event, current_time, move_on_after, sleep, to_thread
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
@@ -24,6 +25,7 @@ from api.guard import Admitted, needs
 from api.problem import problems
 from api.standing import bug_of
 from etl_procs.dataflow import Dataflow
+from etl_procs.followed import FOLLOWED_S, follow
 from etl_procs.model import Outlet, Stream
 from etl_procs.publisher import Publisher
 from etl_procs.reader import Reader, Watch
@@ -35,6 +37,7 @@ SUBSCRIBERS_MAX = 100
 TURNS_AT_ONCE = 4
 """A turn takes a core some tens of milliseconds, and nobody waits for a client in it."""
 LOOK_S = 0.05
+FOLLOW_EVERY_S = FOLLOWED_S / 6
 HEARTBEAT_S = 15.0
 
 POSITION = re.compile(r"[0-9]{1,18}(,[0-9]{1,18})*")
@@ -78,6 +81,7 @@ class _Told(StreamingResponse):
         begins: bool,
     ) -> None:
         self._subscriptions = subscriptions
+        self._told = told
         super().__init__(
             subscriptions.events(told, admitted, begins=begins),
             media_type=told.form.media_type,
@@ -85,7 +89,7 @@ class _Told(StreamingResponse):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._subscriptions.attended():
+        with self._subscriptions.attended(self._told):
             await super().__call__(scope, receive, send)
 
     async def stream_response(self, send: Send) -> None:
@@ -106,6 +110,7 @@ class Subscriptions:
         self._watching = CapacityLimiter(1)
         self._turns = CapacityLimiter(TURNS_AT_ONCE)
         self._present = 0
+        self._followed = Counter[Path]()
         self._task: Task[None] | None = None
         self._changed = Event()
         self._failure: HeadraceError | None = None
@@ -156,18 +161,22 @@ class Subscriptions:
         await self._look()
         made = Subscription(what, cores, form, limit)
         last = self._watch.batches(what.dataflow, len(cores))
+        await to_thread.run_sync(_follow, made.followed, limiter=self._turns)
         await to_thread.run_sync(partial(made.begin, after, last), limiter=self._turns)
         return made
 
     @contextmanager
-    def attended(self) -> Iterator[None]:
-        """Look at the cores meanwhile; refuse one more if there are as many as may be."""
+    def attended(self, told: Subscription) -> Iterator[None]:
+        """Look at the cores meanwhile, and say which are followed; refuse one more if there are as
+        many as may be.
+        """
         if self._present >= SUBSCRIBERS_MAX:
             raise Busy(
                 f"as many subscriptions are served as may be ({SUBSCRIBERS_MAX})",
                 hint="Ask again when one has ended.",
             )
         self._present += 1
+        self._followed.update(told.followed)
         if self._task is None or self._task.done():
             self._failure = None
             self._task = create_task(self._look_on())
@@ -175,6 +184,7 @@ class Subscriptions:
             yield
         finally:
             self._present -= 1
+            self._followed.subtract(told.followed)
 
     async def events(
         self, told: Subscription, admitted: Admitted, *, begins: bool
@@ -204,8 +214,12 @@ class Subscriptions:
     async def _look_on(self) -> None:
         """Wake those who wait whenever something is committed."""
         try:
+            follow_at = 0.0
             while self._present:
                 await sleep(LOOK_S)
+                if current_time() >= follow_at:
+                    follow_at = current_time() + FOLLOW_EVERY_S
+                    await to_thread.run_sync(_follow, list(+self._followed), limiter=self._watching)
                 if self.is_ending():
                     raise NotRunning(
                         "the API ends",
@@ -227,6 +241,11 @@ class Subscriptions:
     def _wake(self) -> None:
         woken, self._changed = self._changed, Event()
         woken.set()
+
+
+def _follow(cores: Sequence[Path]) -> None:
+    for core in cores:
+        follow(core)
 
 
 def router(subscriptions: Subscriptions) -> APIRouter:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from etl_procs import staging
+from etl_procs import followed, staging
 from etl_procs.reader import Reader, Snapshot
 from etl_procs.store import Store, Write, make_durable
 from headrace.clock import Clock, SystemClock
@@ -57,7 +57,8 @@ class Origin:
 
     def _forget(self, connection: sqlite3.Connection, dataflow: str) -> int:
         at = self._clock.now().timestamp()
-        return staging.forget(connection, dataflow, at=at, keep_s=self._keep_s)
+        keep_s = followed.kept_s(self._path, self._keep_s, at)
+        return staging.forget(connection, dataflow, at=at, keep_s=keep_s)
 
     def close(self) -> None:
         """Close the core's file."""

@@ -2,15 +2,18 @@
 
 import errno
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import date, timedelta
 from decimal import Decimal
 from http.client import IncompleteRead
+from math import inf
 from pathlib import Path
 
 import pytest
+import shop
 from bank import flow as bank
 from bank import names_of
 from doubling import N, Open
@@ -27,6 +30,7 @@ from api.keyring import Keyring
 from etl_procs import Batch, Dataflow, Transaction, by_punctuation, reader, staging
 from etl_procs import trial as deposited
 from etl_procs.reader import Watch
+from migrations import warehouse
 
 DOUBLED = "/v1/streams/open/doubled"
 BATCHES = f"{DOUBLED}/batches"
@@ -453,12 +457,41 @@ def test_of_tables_it_tells_what_is_staged_and_what_is_deleted(tmp_path: Path) -
         every = "/v1/tables/kept/every/batches"
         (first,) = told(client, f"{every}?after=0&limit=1")
         assert first["rows"][1] == {"name": "bun", "price": "0.10", **since}
+        os.utime(kept.path.with_suffix(".followed"), (0, 0))  # nobody follows it any more
         kept.forget(2)
         late = assert_problem(client.send("GET", f"{path}?after=1"), 410, "Forgotten")
         assert late["oldest"] == "2"
         assert "core.keep_s" in late["hint"]
         assert [d["batch"] for d in told(client, f"{path}?after=2&limit=1")] == [3]
     kept.close()
+
+
+def test_who_follows_a_table_is_not_too_late_for_a_push(
+    connection: warehouse.Connection,
+    store: shop.Shop,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subscriptions, "FOLLOW_EVERY_S", 0.0)
+    path, word = "/v1/tables/shop/sales/batches", store.path.with_suffix(".followed")
+    with subscribable([store.path], shop.flow) as client:
+        store.sell((1, 1.0, "a"))
+        store.push(connection)
+        assert store.unsent() == 0
+        assert_problem(client.send("GET", f"{path}?after=0"), 410, "Forgotten")
+        with heard(client, path) as subscriber:
+            os.utime(word, (0, 0))
+            until(lambda: word.stat().st_mtime > 0, SOON_S, lambda: "nobody says that it follows")
+            for number in (2, 3):
+                store.sell((number, 1.0, "a"))
+                store.push(connection)
+            found = [next(subscriber.batches())["batch"] for _ in range(2)]
+        assert (found, store.unsent()) == ([2, 3], 2)
+        assert [of["batch"] for of in told(client, f"{path}?after=1&limit=2")] == [2, 3]
+        monkeypatch.setattr(subscriptions, "FOLLOW_EVERY_S", inf)
+    os.utime(word, (0, 0))
+    store.sell((4, 1.0, "a"))
+    store.push(connection)
+    assert store.unsent() == 0
 
 
 class Halves(Trial):
