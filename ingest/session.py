@@ -48,6 +48,7 @@ def start(engine: Engine, *, jars: Sequence[Path], scratch: Path) -> SparkSessio
         # What is decoded at once goes through Java as one value, and may be much more than it was.
         .config("spark.sql.execution.arrow.maxBytesPerBatch", str(DECODED_BYTES))
         .config("spark.python.daemon.module", "ingest.daemon")
+        .config("spark.executorEnv.JE_ARROW_MALLOC_CONF", "background_thread:false")
         .config("spark.scheduler.mode", "FAIR")  # each stream has a pool, and its share
         .config("spark.ui.enabled", "false")
         # Each micro-batch is planned anew: what plans cost counts, more than what rows do.

@@ -13,7 +13,7 @@ from kafka import KafkaConsumer
 from live import START_S, Board, Parts
 from waiting import until
 
-from bench.usage import SPARK_PYTHON, Usage
+from bench.usage import below
 from etl_procs import loader
 from etl_procs.batch import place_of
 from etl_procs.core import Core, core_path
@@ -122,13 +122,19 @@ def test_large_records_that_wait_are_read_few_at_once(board: Board) -> None:
 
 
 def test_spark_is_warm_before_anything_comes(board: Board) -> None:
+    def is_warm() -> bool:
+        """Whether Spark has processes that were forked from ours."""
+        forks = [pid for pid in below(engine.pid) if "ingest.daemon" in shown(pid, "cmdline")]
+        parents = {f"PPid:\t{pid}" for pid in forks}
+        return any(parents & {*shown(pid, "status").splitlines()} for pid in forks)
+
+    def shown(pid: int, file: str) -> str:
+        try:
+            return Path(f"/proc/{pid}/{file}").read_text()
+        except FileNotFoundError:
+            return ""  # it has ended
+
     with board.engine() as engine:
-        usage = Usage({"engine": engine.pid})
-
-        def is_warm() -> bool:
-            usage.look()
-            return SPARK_PYTHON in usage.peaks_mb()
-
         until(is_warm, START_S, board.log)
 
 

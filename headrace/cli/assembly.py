@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 # How long an ending engine waits for a push; a push that is cut off is undone, and done again.
 PUSH_AT_HAND_S = 10.0
+# And for what warms Spark, which must not be stopped amid it: it would be started again.
+WARM_AT_HAND_S = 20.0
 MB = 2**20
 # How often the main thread looks for a signal that came just before a wait.
 LOOK_EVERY_S = 1.0
@@ -101,7 +103,9 @@ class Engine:
             ending.callback(_stopped, "Spark", spark.stop)
             # While streams are opened: what comes first need not wait for it.
             warm = partial(decode.warm, spark)
-            threading.Thread(target=self._warm, args=[warm], name="warm", daemon=True).start()
+            warming = threading.Thread(target=self._warm, args=[warm], name="warm", daemon=True)
+            warming.start()
+            ending.callback(warming.join, WARM_AT_HAND_S)
             parts: list[Pusher | Merger] = [*self._pushers, *mergers]
             for part in parts:
                 part.start()
@@ -215,8 +219,8 @@ class Engine:
         try:
             for stream in streams[:1]:
                 warm(stream)
-        except Exception as error:  # noqa: BLE001 - the batchers meet it too, or Spark is stopped
-            log.info("Spark is not warm: %s", error)
+        except Exception as error:  # noqa: BLE001 - the batchers meet it too
+            log.warning("Spark is not warm: %s", str(error).partition("\n")[0])
 
     def _watch(self, batcher: Batcher) -> None:
         try:
