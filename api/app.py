@@ -1,8 +1,8 @@
 """The REST API."""
 
 import logging
-from asyncio import gather
-from collections.abc import Callable, Iterable
+from asyncio import Task, create_task, gather, shield, wait_for
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from http import HTTPStatus
@@ -18,7 +18,7 @@ from api.errors import NotReady
 from api.front import Front
 from api.grant import Scope
 from api.guard import guarded
-from api.island import Setting, check_core, check_warehouse
+from api.island import check_core, check_warehouse
 from api.metrics import Figures
 from api.openapi import ABOUT, Described, operation_id
 from api.problem import RETRY_AFTER_S
@@ -28,14 +28,17 @@ from headrace.errors import HeadraceError, NotRunning
 from migrations.errors import Away
 
 # What anybody may know of what is wrong; the first that fits counts.
+AWAY = "does not answer"
 UNREADY: tuple[tuple[type[HeadraceError], str], ...] = (
-    (Away, "does not answer"),
+    (Away, AWAY),
     (NotReady, "its tables are not there yet"),
     (NotRunning, "is not there yet"),
     (HeadraceError, "refuses"),
 )
 
 OK = "ok"
+PATIENCE_S = 6.0
+"""Longer than a connection is waited for."""
 
 TAG: list[str | Enum] = ["the API"]
 
@@ -68,8 +71,12 @@ def create(queries: Queries, figures: Figures, front: Front, parts: Iterable[API
     app.include_router(page.router())
     for part in parts:
         app.include_router(part)
-    logged: dict[str, str] = {}
-    sides = CapacityLimiter(1 + len(queries.setting.warehouses))
+    setting = queries.setting
+    core = Side("core", partial(check_core, setting))
+    warehouses = {
+        place.name: Side(place.name, partial(check_warehouse, place, setting))
+        for place in setting.warehouses
+    }
 
     @app.get(
         "/metrics",
@@ -95,7 +102,7 @@ def create(queries: Queries, figures: Figures, front: Front, parts: Iterable[API
         """Tell whether queries can be answered at every freshness in every warehouse, and if not,
         why.
         """
-        found = await _readiness(queries.setting, logged, sides)
+        found = await _readiness(core, warehouses)
         status = HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE
         later = {} if found.ready else {"Retry-After": str(RETRY_AFTER_S)}
         return Response(dump(found.model_dump()), status, later, "application/json")
@@ -103,26 +110,41 @@ def create(queries: Queries, figures: Figures, front: Front, parts: Iterable[API
     return app
 
 
-async def _readiness(setting: Setting, logged: dict[str, str], sides: CapacityLimiter) -> Readiness:
-    """Ask all sides at once: one that is away takes its time, which only other probes wait for."""
-    checks: list[tuple[str, Callable[[Setting], None]]] = [("core", check_core)]
-    checks += [(place.name, partial(check_warehouse, place)) for place in setting.warehouses]
-    asked = (partial(_checked, side, check, setting, logged) for side, check in checks)
-    core, *found = await gather(*(to_thread.run_sync(ask, limiter=sides) for ask in asked))
-    named = {place.name: said for place, said in zip(setting.warehouses, found, strict=True)}
-    return Readiness(ready={core, *found} == {OK}, core=core, warehouses=named)
+class Side:
+    """One of those that are asked whether they are ready: once for all who want to know."""
+
+    def __init__(self, name: str, check: Callable[[], None]) -> None:
+        self._name = name
+        self._check = check
+        self._thread = CapacityLimiter(1)
+        self._asked: Task[str] | None = None
+        self._logged = ""
+
+    async def says(self) -> str:
+        """Ask, or wait with those who have asked; one that hangs does not answer."""
+        if self._asked is None or self._asked.done():
+            asking = to_thread.run_sync(self._checked, limiter=self._thread, abandon_on_cancel=True)
+            self._asked = create_task(asking)
+        try:
+            return await wait_for(shield(self._asked), PATIENCE_S)
+        except TimeoutError:
+            return AWAY
+
+    def _checked(self) -> str:
+        """Anybody may ask, so the details go to the log only, and once."""
+        try:
+            self._check()
+        except HeadraceError as error:
+            if self._logged != error.what:
+                log.warning("not ready: %s: %s", self._name, error.what)
+            self._logged = error.what
+            return next(words for kind, words in UNREADY if isinstance(error, kind))
+        self._logged = ""
+        return OK
 
 
-def _checked(
-    side: str, check: Callable[[Setting], None], setting: Setting, logged: dict[str, str]
-) -> str:
-    """Ask one side. Anybody may ask, so the details go to the log only, and once."""
-    try:
-        check(setting)
-    except HeadraceError as error:
-        if logged.get(side) != error.what:
-            log.warning("not ready: %s: %s", side, error.what)
-        logged[side] = error.what
-        return next(words for kind, words in UNREADY if isinstance(error, kind))
-    logged.pop(side, None)
-    return OK
+async def _readiness(core: Side, warehouses: Mapping[str, Side]) -> Readiness:
+    """Ask all sides at once: one that is away takes its time."""
+    said, *found = await gather(core.says(), *(side.says() for side in warehouses.values()))
+    named = dict(zip(warehouses, found, strict=True))
+    return Readiness(ready={said, *found} == {OK}, core=said, warehouses=named)

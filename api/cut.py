@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from api.catalogue import Flow
-from api.errors import NoLonger, NotYet, Unpublished
+from api.errors import NoLonger, NotYet, Overtaken, Unpublished
 from etl_procs import reader
 from etl_procs.model import Kept, Outlet
 from etl_procs.reader import Snapshot
@@ -153,11 +153,16 @@ def opened(
                 holder.end()
             stack.close()
         else:
+            with reader.cut(cores[:most]) as now:
+                if not _overtaken(now, list(seen.values()), are_kept=are_kept):
+                    raise Overtaken(
+                        "batches come each time before the core and all warehouses are looked at",
+                        hint="Ask again; or with freshness main.",
+                    )
             raise LedgerMismatch(
-                "a warehouse has batches that its core does not have, or others come before one "
-                "can look at both",
-                hint="Ask again; or with freshness main. A core that was restored lacks what came "
-                "after its copy was made.",
+                "a warehouse has batches that its core does not have",
+                hint="Ask with freshness main. A core that was restored lacks what came after its "
+                "copy was made.",
             )
         standings = {
             place: _standing(place, list(seen.values()), snapshots)

@@ -2,6 +2,7 @@
 
 HeadraceError
 ├── Busy                as many of them run and wait as may
+│   └── Overtaken       batches come faster than all sides can be looked at
 ├── WorkerEnded         the process that answered has ended before it was done
 ├── NotRunning
 │   ├── NotReady        the warehouse does not yet have what the query asks for
@@ -56,6 +57,10 @@ class Busy(HeadraceError):
     """As many of them run and wait as may; the same one may be answered in a moment."""
 
 
+class Overtaken(Busy):
+    """Batches have come each time before all sides were looked at; between two, they can be."""
+
+
 class NotReady(NotRunning):
     """The warehouse does not yet have what the query asks for."""
 
@@ -70,8 +75,8 @@ class QueryRefused(Refused):
         super().__init__(what + place, hint=hint)
         self.line = line
         self.column = column
-        self.named = ""
-        """The column, as it is written for PostgreSQL, that PostgreSQL refuses."""
+        self.sent, self.offset = "", 0
+        """What was sent to PostgreSQL, if that refuses it, and the character that it names."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _refused_again, (self.what, self.hint, self.line, self.column)

@@ -184,7 +184,7 @@ class Island:
                 try:
                     kept.columns = _columns(prepared, place, at, is_alone=len(sessions) == 1)
                 except QueryRefused as error:
-                    raise placed(error, asked.sql, asked.parameters) from error
+                    raise placed(error, asked.sql) from error
             yield Question(
                 prepared.template,
                 prepared.tables,

@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from api import grammar, places
 from api.errors import QueryRefused
 from api.kinds import BY_ORDER, COMPARISONS, DAY, LITERAL_MOST, MARK, MOMENT
-from api.places import DIALECT, Place
+from api.places import DIALECT, NOWHERE, Place
 
 # It would write texts of callers, line ends and all, into our log; what it means is a refusal.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -127,12 +127,10 @@ def _refused(what: str, hint: str, place: Place) -> QueryRefused:
     return QueryRefused(what, hint=hint, line=line, column=column)
 
 
-def placed(error: QueryRefused, sql: str, parameters: Sequence[Parameter]) -> QueryRefused:
-    """Tell where in the caller's text the column is that PostgreSQL refuses in ours."""
-    for column in parse(sql, parameters).find_all(exp.Column):
-        if column.sql(DIALECT, identify=True) == error.named:
-            return refuse(column.parts[0], error.what, error.hint)
-    return error
+def placed(error: QueryRefused, sql: str) -> QueryRefused:
+    """Tell where in the caller's text that is which PostgreSQL refuses in ours."""
+    place = places.of_sent(sql, error.sent, error.offset)
+    return error if place == NOWHERE else _refused(error.what, error.hint, place)
 
 
 def _one_statement(sql: str) -> exp.Query:

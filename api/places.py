@@ -3,6 +3,7 @@
 import re
 from bisect import bisect
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -15,6 +16,11 @@ DIALECT = "postgres"
 
 STOPPED = re.compile(r"(.*) from \d+:(\d+)")
 """What sqlglot says of a string without an end, and its offset."""
+
+COMPARED_MAX = 4_000_000
+"""Of longer texts, which take longer to compare, no place is told."""
+ALIKE_LEAST = 2
+"""So many words one after the other are the same in both, or it is chance."""
 
 Place = tuple[int | None, int | None]
 """Line and column, from 1."""
@@ -98,6 +104,22 @@ def of_statement(tokens: Sequence[Token], number: int) -> Place:
     ]
     found = [*begins[number:], *tokens[-1:]]
     return of_token(found[0]) if found else NOWHERE
+
+
+def of_sent(sql: str, sent: str, offset: int) -> Place:
+    """Tell the place of what stands at a character of a text that was made of this one: the word
+    that corresponds to it, if words beside it do so too.
+    """
+    ours, own = tokenized(sent) if sent else [], tokenized(sql)
+    at = bisect([token.start for token in ours], offset) - 1
+    if at < 0 or len(ours) * len(own) > COMPARED_MAX:
+        return NOWHERE
+    said, made = ([token.text.lower() for token in of] for of in (own, ours))
+    alike = SequenceMatcher(None, said, made, autojunk=False)
+    for first, then, size in alike.get_matching_blocks():
+        if then <= at < then + size and size >= ALIKE_LEAST:
+            return of_token(own[first + at - then])
+    return NOWHERE
 
 
 def of_error(error: SqlglotError, sql: str) -> tuple[str, Place]:

@@ -77,7 +77,7 @@ def problem(
     """Make the response that tells a problem."""
     document = {
         "type": "about:blank",
-        "title": TITLES.get(status, status.phrase),
+        "title": _title(status),
         "status": status.value,
         "code": code,
         "detail": detail,
@@ -95,9 +95,13 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe the problems that a route may answer with; 401 brings all of the guard's."""
     guarded = OF_THE_GUARD if 401 in statuses else ()
     return {
-        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {}}}
+        status: {"description": _title(HTTPStatus(status)), "content": {MEDIA_TYPE: {}}}
         for status in sorted({*statuses, *guarded})
     }
+
+
+def _title(status: HTTPStatus) -> str:
+    return TITLES.get(status, status.phrase)
 
 
 def install(app: FastAPI) -> None:

@@ -21,7 +21,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from api.asked import ID, CursorIn, ExplainedOut, QueryIn, QueryOrCursor, QueryOut
-from api.errors import CANCELLED, QueryCancelled, QueryUnknown, TooLarge
+from api.errors import CANCELLED, QueryCancelled, QueryUnknown
 from api.formats import Format, error_line
 from api.grant import Grant, Scope
 from api.guard import needs
@@ -34,7 +34,7 @@ from api.values import dump
 from api.workers import Worker, Workers
 from headrace.clock import Clock
 from headrace.config import Api
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Refused
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +248,7 @@ def _check_pages(rows: int, rows_max: int, format_: Format) -> None:
             f"pages are {Format.JSON.value}, and not {format_.value}, which is of any size",
         )
     if rows > rows_max:
-        raise TooLarge(
+        raise Refused(
             f"a page of {rows} rows is asked for, and {rows_max} are allowed",
             hint="Ask for smaller pages; the limit is api.query_rows_max.",
         )

@@ -70,9 +70,10 @@ class ServerFailed(Problem):
     """A part failed, or has a bug."""
 
 
+TOO_SLOW = "TooSlow"
+"""A query of ours; another 504 is a proxy's, and does not tell whether anything was done."""
 KINDS: Mapping[int, type[Problem]] = {
     401: Denied, 403: Denied, 409: Conflict, 410: Conflict, 429: Unavailable, 503: Unavailable,
-    504: BadRequest,
 }  # fmt: skip
 
 
@@ -136,4 +137,6 @@ class Reply:
 def problem_of(document: Mapping[str, Any]) -> Problem:
     """Make the error that a problem document tells."""
     status = int(document.get("status", 0))
+    if document.get("code") == TOO_SLOW:
+        return BadRequest(document)
     return KINDS.get(status, ServerFailed if status >= 500 else BadRequest)(document)

@@ -279,3 +279,9 @@ def test_the_tree_of_errors_has_every_kind_and_the_module_tells_its_names() -> N
     told = replies.__doc__ or ""
     assert all(kind.__name__ in told for kind in errors)
     assert issubclass(Unavailable, Problem)
+
+
+def test_only_a_504_of_ours_says_that_nothing_was_done() -> None:
+    ours = {"status": 504, "code": "TooSlow", "detail": "the query took longer than 300 ms"}
+    assert isinstance(replies.problem_of(ours), replies.BadRequest)
+    assert isinstance(replies.problem_of({"status": 504, "detail": "late"}), replies.ServerFailed)

@@ -149,6 +149,11 @@ def test_a_refusal_tells_the_place(island: Answering) -> None:
         ("SELECT id, $1 FROM sales\nWHERE x.id = 1", 2, 7),
         ("SELECT id + count(*) FROM sales", 1, 8),
         ("SELECT DISTINCT id FROM sales ORDER BY id\n, note", 2, 3),
+        ("SELECT (id + 1) * 2, count(*) FROM sales WHERE id > 0", 1, 9),
+        ("SELECT id, count(*) FROM sales WHERE id > 0\nGROUP BY note HAVING id > 1", 1, 8),
+        ("SELECT id FROM sales\nWHERE note + 1 > 0", 2, 12),
+        ("SELECT id, max(price),\n  sum(note) FROM sales GROUP BY id", 2, 3),
+        ("SELECT id FROM sales UNION\nSELECT note FROM sales", 2, 8),
     ):
         with pytest.raises(QueryRefused, match="PostgreSQL refuses the query") as caught:
             island.query(query, MAIN, parameters=(1,) * query.count("$"))

@@ -1,7 +1,7 @@
 """Published streams as tables: their kept batches, at the same cut as all other tables."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from shop import HERE, Answering, Warehoused, ask
 from trial import Trial, named, pass_on
 
 from api.catalogue import Catalogue
-from api.cut import Freshness
-from api.errors import NoLonger, QueryRefused, Unpublished
+from api.cut import TRIES, Freshness
+from api.errors import NoLonger, Overtaken, QueryRefused, Unpublished
 from api.grant import Restriction
 from api.island import Setting
 from api.plans import Plan
@@ -21,6 +21,7 @@ from etl_procs.reader import Snapshot
 from headrace import config
 from headrace.crash import CrashPoints
 from migrations import layout, warehouse
+from migrations.errors import LedgerMismatch
 from migrations.warehouse import DEFAULT, Warehouse
 
 flow = Dataflow("sea")
@@ -116,6 +117,37 @@ def test_a_batch_that_arrives_between_the_snapshots_is_in_the_stream_and_in_the_
     sql = "SELECT count(*), count(s.id) FROM calls c LEFT JOIN sea.ships s ON s.id = c.id"
     found = island.query(sql)
     assert (found.rows, found.as_of) == (((1, 1),), {"sea": 1})
+
+
+def test_what_is_overtaken_each_time_can_be_asked_again_and_what_the_core_lacks_cannot(
+    sea: Warehoused, island: Answering, warehouse_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(sea)
+    opened = reader.cut
+
+    def arrive() -> None:
+        sea.run(ships, [(1, "oslo")])
+        with warehouse.connect(warehouse_url, application="test") as connection:
+            sea.push(connection)
+
+    @contextmanager
+    def overtaken(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
+        with opened(paths) as snapshots:
+            tries.append(True)
+            if len(tries) <= TRIES:
+                arrive()
+            yield snapshots
+
+    sql, tries = "SELECT count(*) FROM calls c LEFT JOIN sea.ships s ON s.id = c.id", list[bool]()
+    arrive()
+    with opened([sea.path]) as old, monkeypatch.context() as patched:
+        patched.setattr(reader, "cut", overtaken)
+        with pytest.raises(Overtaken):
+            island.query(sql)
+        patched.setattr(reader, "cut", lambda _paths: nullcontext(old))
+        with pytest.raises(LedgerMismatch, match="does not have"):
+            island.query(sql)
+    assert island.query(sql).rows
 
 
 def test_a_stream_of_a_dataflow_that_feeds_no_warehouse_is_a_table_too(

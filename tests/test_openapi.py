@@ -155,6 +155,28 @@ def test_each_example_of_a_schema_fits_it(document: dict[str, Any]) -> None:
     } <= with_examples
 
 
+def test_each_answer_has_an_example(
+    document: dict[str, Any], operations: dict[str, Operation]
+) -> None:
+    lacking = {
+        json.dumps(content["schema"])
+        for operation in operations.values()
+        for status, answer in operation["responses"].items()
+        for type_, content in answer.get("content", {}).items()
+        if status.startswith("2") and type_ == "application/json"
+        if "$ref" in json.dumps(content["schema"]) and not shown(document, content)
+    }
+    assert lacking == set()
+
+
+def shown(document: dict[str, Any], content: dict[str, Any]) -> list[Any]:
+    """Find examples of an answer, or of the parts that it lists."""
+    name = content["schema"].get("$ref", "").rpartition("/")[2]
+    parts = document["components"]["schemas"].get(name, {}).get("properties", {}).values()
+    lists = [{"schema": part["items"]} for part in parts if part.get("type") == "array"]
+    return [one for of in (content, *lists) for one in examples(document, of)]
+
+
 def examples(document: dict[str, Any], content: dict[str, Any]) -> list[Any]:
     found = [one["value"] for one in content.get("examples", {}).values()]
     schema = content["schema"]

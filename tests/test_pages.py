@@ -180,7 +180,7 @@ def test_the_oldest_pages_give_way_and_an_answer_too_large_is_refused(
 def test_what_cannot_be_in_pages_is_refused(served: Any) -> None:
     with served() as client:
         many = asked(client, sql="SELECT 1", page_rows=1_001)
-        assert_problem(many, 413, "TooLarge")
+        assert_problem(many, 400, "Refused")
         neither: list[dict[str, Any]] = [
             {"sql": "SELECT 1", "page_rows": 0},
             {"cursor": "x", "sql": "SELECT 1"},

@@ -17,13 +17,13 @@ from waiting import until
 
 from api.catalogue import Catalogue
 from api.cut import Freshness
+from api.errors import Overtaken
 from api.island import Setting
 from api.plans import Plan
 from etl_procs import reader
 from etl_procs.core import core_path
 from etl_procs.reader import Snapshot
 from migrations import layout, warehouse
-from migrations.errors import LedgerMismatch
 from migrations.warehouse import Warehouse
 
 ROUNDS, ASKED = 12, 4
@@ -84,7 +84,7 @@ class Inquiry:
     def ask(self, sql: str, freshness: Freshness) -> None:
         try:
             answer = self._island.query(sql, freshness)
-        except LedgerMismatch:  # pushes have overtaken each try
+        except Overtaken:  # pushes have overtaken each try
             self.overtaken += 1
             return
         batch = answer.as_of[paying.flow.name]

@@ -68,8 +68,6 @@ log = logging.getLogger(__name__)
 BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 BY_COPY = "adbc.postgresql.use_copy"
 
-COLUMN = re.compile(r'"(?:[^"]|"")+"(?:\."(?:[^"]|"")+")?')
-"""As we write it for PostgreSQL."""
 TABLE = re.compile(r'"[^"]+\.[^"]+"')
 """One of ours, as PostgreSQL names it when it is not there."""
 SAID = re.compile(r"(?:ERROR|FATAL): *(.*?) *(?:Query was: .*|\. SQLSTATE: \w+|$)")
@@ -366,9 +364,8 @@ def _told(timeout_ms: int, query: str = "") -> Iterator[None]:
         primary = error.diag.message_primary or " ".join(str(error).split())
         hint = error.diag.message_hint or ""
         told = _error(error.sqlstate or "", primary, hint, timeout_ms)
-        found = COLUMN.match(query, int(error.diag.statement_position or 1) - 1)
-        if found and isinstance(told, QueryRefused):
-            told.named = found[0]
+        if error.diag.statement_position and isinstance(told, QueryRefused):
+            told.sent, told.offset = query, int(error.diag.statement_position) - 1
         raise told from error
 
 
