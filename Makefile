@@ -21,7 +21,7 @@ airflow: ## Airflow with our DAGs, against the stack that `headrace up` has star
 	@test -x $(BIN)/headrace || { echo "airflow: there is no $(BIN) yet: run make setup" >&2; exit 4; }
 	@$(BIN)/headrace airflow
 
-test: check ## check, and every test, against the real broker, Spark and PostgreSQL, two files at once
+test: check ## check, and every test that is not slow, against the real broker, Spark and PostgreSQL, two files at once
 	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 prove: setup ## the searches of the tests for longer, and broken builds; SEED=n repeats one

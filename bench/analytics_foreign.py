@@ -45,7 +45,6 @@ def url(conninfo: str, merged: str, schema: str, folder: Path) -> str:
     )
     with psycopg.connect(there, autocommit=True) as server:
         server.execute(declared)
-        server.execute("ANALYZE")
         for (name,) in server.execute("SELECT relname FROM pg_class WHERE relkind = 'f'"):
             server.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(schema, name)))
     return postgres.url(there)

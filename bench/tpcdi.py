@@ -46,8 +46,9 @@ def run(setup: Setup) -> Result:
     whole.settings.update(
         scale=scale,
         rounds=setup.rounds,
-        historical="ends when the rows are there and counted; the audit comes after all phases",
-        historical_audited="with the seconds of that audit, which is of all phases",
+        historical="with the seconds of the audit, which comes after all phases and is of all",
+        historical_counted="ends when the rows are there and counted: so does the peer, and what a "
+        "row takes",
         sources="sent until the broker has them, taken until the core has; some are at a time",
         cpu="of the historical phase",
         stream_s=_stream_s(setup),
@@ -93,15 +94,15 @@ def _beside_the_peer(setup: Setup, scale: float) -> Result:
 
         times = in_turns({"ours": ours, PEER: elt_in_postgres}, setup)
     rows = loads[0].historical_rows
-    peer["historical_rows_per_s"] = rows / peer["historical_s"]
+    peer["historical_counted_rows_per_s"] = rows / peer["historical_s"]
     ratios = {f"to_{PEER}": times.ratios("ours", PEER)}
     return Result(figures, {PEER: peer}, ratios, {"historical_rows": rows})
 
 
 def _flat(setup: Setup, whole: Result) -> Result:
-    """Load at two scales, of which the larger one is ten times the other."""
+    """Load at two scales more, of which the larger one is ten times the other."""
     figures: Figures = {}
-    per_row = []
+    per_row = [1 / whole.figures["historical_counted_rows_per_s"]]
     for scale in (scaled(setup, SMALL), scaled(setup, LARGE)):
         with (
             _files(setup, scale) as directory,
@@ -113,7 +114,12 @@ def _flat(setup: Setup, whole: Result) -> Result:
         per_row.append(loaded.historical_s / loaded.historical_rows)
         kept = {key: found[key] for key in found if key.startswith(("historical_", "memory_"))}
         figures |= {f"at_{scale:g}_{key}": value for key, value in kept.items()}
-    ratios = {**whole.ratios, "time_per_row_10_to_1": [per_row[1] / per_row[0]]}
+    _, small, large = per_row
+    ratios = {
+        **whole.ratios,
+        "time_per_row_10_to_1": [large / small],
+        "time_per_row_most_to_least": [max(per_row) / min(per_row)],
+    }
     return replace(whole, figures=whole.figures | figures, ratios=ratios)
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-POSTGRES = "postgres"
+POSTGRES, PYTHON = "postgres", "python"
 SPARK_PYTHON = "spark_python"
 LOOK_EVERY_S = 0.25
 KB_PER_MB = 1024
@@ -88,6 +88,8 @@ class Usage:
         shared = 0.0
         for part, root in self._roots.items():
             for pid, program, is_of_java in _tree(root, children):
+                if is_of_java and not program.startswith(PYTHON):
+                    continue  # its memory is Java's, until it is another program
                 name = _name(part, program, is_root=pid == root, is_of_java=is_of_java)
                 now[name] += _mb(pid, *HELD.get(name, ("status", "VmHWM")))
                 if name == POSTGRES:

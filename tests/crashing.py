@@ -1,8 +1,9 @@
 """A program with a fixed workload, which reaches every crash point of the core.
 
     crashing.py HOME              run it through, in HOME
-    crashing.py HOME POINT STEP   for n = 1, 1 + STEP, ..: run it in HOME/n, to be killed when POINT
-                                  is reached for the nth time, then run it through; tell how often
+    crashing.py HOME POINT STEP   for n = 1, 2, .. 12, 12 + STEP, ..: run it in HOME/n, to be killed
+                                  when POINT is reached for the nth time, then run it through; tell
+                                  how often it was killed
     crashing.py HOME POINT again  run it in HOME, killed at POINT each time, until it gets through
 
 Whatever is done, is done the same way again after a kill: groups end at the same places, so that
@@ -32,6 +33,8 @@ from headrace.crash import CrashPoints
 
 COLUMNS = "k INTEGER NOT NULL, v INTEGER NOT NULL"
 AGAIN = "again"
+CLOSELY = 12
+"""So many of the first kills are one after the other, whatever the step."""
 TUPLES = 2
 FIRST, REPLAYED, LAST = 9, 10, 15
 """Batches: in groups of three; then one that runs a dead letter again; then each unit alone."""
@@ -165,7 +168,7 @@ def main() -> None:
         while (ended := run_apart(home / str(nth), f"{point}:{nth}")) == -9:
             assert run_apart(home / str(nth), "") == 0, f"after {point}:{nth}"
             times += 1
-            nth += step
+            nth += 1 if nth < CLOSELY else step
     else:
         while (ended := run_apart(home, point)) == -9:
             times += 1

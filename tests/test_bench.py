@@ -321,8 +321,8 @@ def test_a_historical_load_is_told_with_the_seconds_of_its_audit_too() -> None:
         "peak_mb": 1.0,
     }
     figures = tpcdi_ours.Loaded(told, {}).figures()
-    assert figures["historical_rows_per_s"] == 30.0
-    assert figures["historical_audited_rows_per_s"] == 20.0
+    assert figures["historical_counted_rows_per_s"] == 30.0
+    assert figures["historical_rows_per_s"] == 20.0
 
 
 def test_a_picture_of_tpc_di_says_that_its_figures_are_derived(
