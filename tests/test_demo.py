@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tpcdi import DERIVED, audit
 
 ROOT = Path(__file__).parent.parent
@@ -37,6 +39,7 @@ def test_the_makefile_has_both_halves() -> None:
     assert re.findall(r"examples/(\w+)\.py", recipe) == ["demo", "brokerage"]
 
 
+@pytest.mark.slow  # what is shown there has tests of its own
 def test_the_votes_come_out_as_the_rules_say() -> None:
     told = shown("demo.py", VOTES)
     assert f"{VOTES:,} votes come in" in told
