@@ -3,8 +3,7 @@
 import re
 from bisect import bisect
 from collections.abc import Sequence
-from difflib import SequenceMatcher
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, TypeVar
 
 from sqlglot import Dialect, exp
@@ -17,10 +16,10 @@ DIALECT = "postgres"
 STOPPED = re.compile(r"(.*) from \d+:(\d+)")
 """What sqlglot says of a string without an end, and its offset."""
 
-COMPARED_MAX = 4_000_000
-"""Of longer texts, which take longer to compare, no place is told."""
-ALIKE_LEAST = 2
-"""So many words one after the other are the same in both, or it is chance."""
+ALIKE_LEAST, ALIKE_MOST = 2, 20
+"""So many words are the same in both, this one and those beside it, or it is chance; and no more
+are looked at on either side.
+"""
 
 Place = tuple[int | None, int | None]
 """Line and column, from 1."""
@@ -107,19 +106,31 @@ def of_statement(tokens: Sequence[Token], number: int) -> Place:
 
 
 def of_sent(sql: str, sent: str, offset: int) -> Place:
-    """Tell the place of what stands at a character of a text that was made of this one: the word
-    that corresponds to it, if words beside it do so too.
+    """Tell the place of what stands at a character of a text that was made of this one: of the same
+    words, the one that has most of the same words beside it, if one has.
     """
     ours, own = tokenized(sent) if sent else [], tokenized(sql)
     at = bisect([token.start for token in ours], offset) - 1
-    if at < 0 or len(ours) * len(own) > COMPARED_MAX:
+    if at < 0:
         return NOWHERE
     said, made = ([token.text.lower() for token in of] for of in (own, ours))
-    alike = SequenceMatcher(None, said, made, autojunk=False)
-    for first, then, size in alike.get_matching_blocks():
-        if then <= at < then + size and size >= ALIKE_LEAST:
-            return of_token(own[first + at - then])
-    return NOWHERE
+    found = [(_alike(said, n, made, at), token) for n, token in enumerate(own)]
+    most = max(count for count, _ in found)
+    best = [token for count, token in found if count == most]
+    return of_token(best[0]) if most >= ALIKE_LEAST and len(best) == 1 else NOWHERE
+
+
+def _alike(some: Sequence[str], n: int, others: Sequence[str], m: int) -> int:
+    """Count how many words are the same from one of each text on, to both sides."""
+    if some[n] != others[m]:
+        return 0
+    after = zip(some[n : n + ALIKE_MOST], others[m : m + ALIKE_MOST], strict=False)
+    before = zip(
+        some[max(n - ALIKE_MOST, 0) : n][::-1],
+        others[max(m - ALIKE_MOST, 0) : m][::-1],
+        strict=False,
+    )
+    return sum(len([*takewhile(lambda pair: pair[0] == pair[1], of)]) for of in (after, before))
 
 
 def of_error(error: SqlglotError, sql: str) -> tuple[str, Place]:

@@ -244,8 +244,14 @@ class Subscriptions:
 
 
 def _follow(cores: Sequence[Path]) -> None:
-    for core in cores:
-        follow(core)
+    try:
+        for core in cores:
+            follow(core)
+    except OSError as error:
+        raise NotRunning(
+            f"that a table is followed cannot be written beside the core: {error.strerror}",
+            hint="Has the disk room, and may the API write in the data folder? Then ask again.",
+        ) from error
 
 
 def router(subscriptions: Subscriptions) -> APIRouter:

@@ -153,6 +153,8 @@ def test_a_refusal_tells_the_place(island: Answering) -> None:
         ("SELECT id, count(*) FROM sales WHERE id > 0\nGROUP BY note HAVING id > 1", 1, 8),
         ("SELECT id FROM sales\nWHERE note + 1 > 0", 2, 12),
         ("SELECT id, max(price),\n  sum(note) FROM sales GROUP BY id", 2, 3),
+        (f"SELECT {'id::text, ' * 900}\n  nothing FROM sales", 2, 3),
+        (f"SELECT {'id::text, ' * 50}sum(note){', id::text' * 50} FROM sales", 1, 508),
         ("SELECT id FROM sales UNION\nSELECT note FROM sales", 2, 8),
     ):
         with pytest.raises(QueryRefused, match="PostgreSQL refuses the query") as caught:

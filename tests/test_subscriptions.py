@@ -494,6 +494,21 @@ def test_who_follows_a_table_is_not_too_late_for_a_push(
     assert store.unsent() == 0
 
 
+def test_who_cannot_say_that_a_table_is_followed_is_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_core: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(subscriptions, "follow", full)
+    kept = Kept(tmp_path / "core" / "partition-0.db")
+    with closing(kept), subscribable([kept.path], *kept.flows) as client:
+        refused = assert_problem(
+            client.send("GET", "/v1/tables/kept/prices/batches"), 503, "NotRunning"
+        )
+    assert "No space left" in refused["detail"]
+
+
 class Halves(Trial):
     """Two procedures that give to one table, one after the other."""
 

@@ -206,6 +206,19 @@ def test_facts_are_sent_evenly_and_those_of_each_source_all_day(
     assert all(min(times) < 2 and max(times) > 9 for times in by_source.values())
 
 
+def test_the_seconds_in_which_no_facts_are_sent_are_told_apart(tiny: Path, tmp_path: Path) -> None:
+    class Slow(FakeCore):
+        def taken(self, stream: Stream) -> None:
+            super().taken(stream)
+            self.clock.advance(0.5)
+
+    core = Slow(HeldClock())
+    live = run(core, tiny, tmp_path, seconds=10, rate=400)
+    waited = 0.5 * sum(what == "taken" for what, *_ in core.calls)
+    assert live.progress.other_seconds == pytest.approx(waited)
+    assert live.progress.seconds == pytest.approx(10, rel=0.02)
+
+
 def test_a_stream_of_some_seconds_ends_with_a_shorter_day_that_is_complete(
     core: FakeCore, tiny: Path, tmp_path: Path
 ) -> None:

@@ -166,8 +166,7 @@ class People:
                     filed[account] = image
             else:
                 self._warn("DimAccount", "Account not taken", f"CA_ID = {account}, {kind}")
-        gone = {id_ for id_ in left if persons[id_]["status"] == INACTIVE}
-        self._write(persons, filed, gone, day)
+        self._write(persons, filed, day, left)
 
     def change(self, rows: Iterable[Row], files: Iterable[Row]) -> None:
         """Take what a batch changes; and compare who is a prospect that has changed."""
@@ -189,13 +188,7 @@ class People:
             }
             if self._is_held(image, persons):
                 filed[row["ca_id"]] = image
-        gone = {
-            id_
-            for id_, image in persons.items()
-            if image["status"] == INACTIVE
-            and (customers.latest(self.tx, id_) or {}).get("status") != INACTIVE
-        }
-        self._write(persons, filed, gone, self.phase.day)
+        self._write(persons, filed, self.phase.day)
 
     def _known(
         self, held: Held, rows: Iterable[Row], column: str, names: Collection[str]
@@ -224,12 +217,24 @@ class People:
         ]
 
     def _write(
-        self, persons: Mapping[int, Image], filed: dict[int, Image], gone: Collection[int], day: int
+        self,
+        persons: Mapping[int, Image],
+        filed: dict[int, Image],
+        day: int,
+        left: Collection[int] = (),
     ) -> None:
-        """Write what is changed on a day: with a customer, all of its accounts."""
-        before = [customers.latest(self.tx, id_) for id_ in persons]
+        """Write what is changed on a day: with a customer, all of its accounts. Those of one who is
+        inactive now, and was not, or has `left` again, are inactive too.
+        """
+        before = {id_: customers.latest(self.tx, id_) for id_ in persons}
         keys = self._customers.write(persons.values(), day)
-        matches = {image["match"] for image in before if image}
+        gone = {
+            id_
+            for id_, image in persons.items()
+            if image["status"] == INACTIVE
+            and (id_ in left or (before[id_] or {}).get("status") != INACTIVE)
+        }
+        matches = {image["match"] for image in before.values() if image}
         relate(self.tx, matches | {match(image) for image in persons.values()})
         for id_ in persons:
             for account in self.tx.query(OF_CUSTOMER, [id_]):

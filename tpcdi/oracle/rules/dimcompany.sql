@@ -40,7 +40,8 @@ SELECT row_number() OVER () AS sk_companyid, companyid, pts, position, day AS ef
 FROM change;
 
 INSERT INTO oracle.dimcompany BY NAME
-SELECT company.* EXCLUDE (pts, position, st_id, in_id, rating, rated), st_name AS status, in_name AS industry,
+SELECT company.* EXCLUDE (pts, position, st_id, in_id, rating, rated), st_name AS status,
+    in_name AS industry,
     CASE WHEN rated THEN rating END AS sprating,
     CASE WHEN rated THEN NOT (rating LIKE 'A%' OR rating LIKE 'BBB%') END AS islowgrade,
     enddate = DATE '9999-12-31' AS iscurrent, 1 AS batchid
