@@ -22,9 +22,11 @@ from etl_procs.flow import Committed
 from etl_procs.partitions import Partitions, Start, Topic
 from etl_procs.reader import Reader
 from headrace import config
+from headrace.clock import SystemClock
 from headrace.local.home import Home
 from ingest import topics
 from ingest.batcher import Batcher
+from ingest.crowd import Crowd
 
 
 def bare(
@@ -87,7 +89,8 @@ def ours(spark: SparkSession, bootstrap: str, flow_file: Path, count: int, folde
         closing.callback(partitions.stop)
         partitions.start()
         partitions.open({name: {stream.name: Topic(topic.id, tuple(topic.partitions))}})
-        batcher = Batcher(spark, stream, loaded)
+        clock = SystemClock()
+        batcher = Batcher(spark, stream, loaded, Crowd(1, clock), clock)
         closing.callback(batcher.stop)
         batcher.start(topic, {}, take, Path(tempfile.mkdtemp(dir=folder)))
         threading.Thread(target=_watch, args=[batcher, pace], daemon=True).start()

@@ -22,10 +22,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from etl_procs.batch import ARRIVAL, PARTITION, PLACE, offset_of, place_of
 from etl_procs.model import Stream
-from headrace.clock import SystemClock
+from headrace.clock import Clock
 from headrace.config import Config
 from headrace.errors import HeadraceError
 from ingest import topics
+from ingest.crowd import Crowd
 from ingest.decode import decoded, gathered
 from ingest.pace import Pace
 from ingest.security import spark_options
@@ -57,10 +58,14 @@ Take = Callable[[pa.Table, Mapping[int, int]], None]
 class Batcher:
     """Reads one stream and hands its tuples over, one micro-batch after the other."""
 
-    def __init__(self, session: SparkSession, stream: Stream, config: Config) -> None:
+    def __init__(
+        self, session: SparkSession, stream: Stream, config: Config, crowd: Crowd, clock: Clock
+    ) -> None:
         self._session = session
         self._stream = stream
         self._config = config
+        self._crowd = crowd
+        self._clock = clock
         engine = config.engine
         self._pace = Pace(engine.read_tuples_max, engine.read_mb_max)
         self._query: StreamingQuery | None = None
@@ -68,6 +73,7 @@ class Batcher:
         self._begin: Callable[[Collection[int]], None] | None = None
         """Begins to read partitions where reading has come to; None once it is stopped."""
         self._beginning = threading.Lock()
+        self._stopped = threading.Event()
         self._handing = threading.Lock()
         self._next: dict[int, int] = {}
         self._watched: topics.Watched | None = None
@@ -79,7 +85,7 @@ class Batcher:
     ) -> None:
         """Start reading `topic` at `positions` (partitions without one: at the offset 0)."""
         refuse_lost(topic, positions)
-        self._watched = topics.Watched(self._config.broker, topic, SystemClock())
+        self._watched = topics.Watched(self._config.broker, topic, self._clock)
         self._next = dict(positions)
         self._take = take
         self._begin = lambda partitions: self._read(topic.name, partitions, scratch)
@@ -126,13 +132,16 @@ class Batcher:
         """Stop reading."""
         with self._beginning:
             self._begin = None
+        self._stopped.set()
         if self._watched is not None:
             self._watched.close()
         if self._query is not None:
             self._query.stop()
 
     def _hand_over(self, frame: DataFrame) -> None:
+        began = self._clock.monotonic()
         tuples = gathered(frame.toArrow(), self._stream)
+        rest_s = self._crowd.rest_s(self._stream.topic, self._clock.monotonic() - began)
         if tuples.num_rows:
             self._look()  # after the reading: what it finds is what was read
         at = tuples.group_by(PARTITION).aggregate([(PLACE, "max")])
@@ -143,6 +152,8 @@ class Batcher:
         if self._pace.changes(tuples) and self._query is not None:
             # Not here: Spark waits for this call before it stops.
             threading.Thread(target=self._query.stop, name="change pace", daemon=True).start()
+        elif not self._pace.is_full:
+            self._stopped.wait(rest_s)
 
     def _pass_on(self, read: StreamingQueryProgress | None) -> None:
         """Hand over how far Spark has read, where no tuple tells it. (Spark makes progress known

@@ -57,6 +57,11 @@ class Pace:
             return changed
         return False
 
+    @property
+    def is_full(self) -> bool:
+        """Tell whether the last reading was as much as may be: there is more."""
+        return self.full_times > 0
+
     def _fill(self, tuples: int, size: int) -> float:
         return max(tuples / self.tuples_max, size / (self.mb_max * MB))
 

@@ -8,6 +8,7 @@ import re
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock, patch
 
 import fastavro
@@ -40,6 +41,7 @@ from ingest import topics
 from ingest.batcher import Batcher, refuse_lost
 from ingest.cleaning import Cleaner
 from ingest.collector import collect
+from ingest.crowd import Crowd
 from ingest.framing import Framing
 from ingest.posting import Posting
 from ingest.runs import Run
@@ -151,11 +153,16 @@ def test_what_is_deleted_before_the_first_batch_of_a_partition_is_missed(
             refuse_lost(Topic("f.s", "id", partitions), positions)
 
 
+def reader_of(spark: Any) -> Batcher:
+    loaded, clock = config.load(environment={}).config, SystemClock()
+    return Batcher(spark, stream(), loaded, Crowd(2, clock), clock)
+
+
 def test_reading_begins_where_the_log_did_and_not_where_it_does_by_then(tmp_path: Path) -> None:
     spark = MagicMock()
     reader = spark.readStream.format.return_value.options.return_value
     reader.option.return_value = reader
-    batcher = Batcher(spark, stream(), config.load(environment={}).config)
+    batcher = reader_of(spark)
     batcher._next = {1: place_of(7, 3)}
     with patch("ingest.batcher.decoded"):
         batcher._read("t", [0, 1], tmp_path)
@@ -209,7 +216,7 @@ def test_after_tuples_that_could_not_be_handed_over_nothing_is(tmp_path: Path) -
 
 
 def test_what_a_stop_breaks_off_is_no_failure() -> None:
-    batcher = Batcher(None, stream(), config.load(environment={}).config)  # type: ignore[arg-type]
+    batcher = reader_of(None)
 
     class Query:
         def stop(self) -> None: ...

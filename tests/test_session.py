@@ -84,15 +84,17 @@ import sys
 from pathlib import Path
 from etl_procs import Dataflow, by_count
 from headrace import config
+from headrace.clock import SystemClock
 from headrace.local import jars
 from ingest import session, topics
 from ingest.batcher import Batcher
+from ingest.crowd import Crowd
 scratch, bootstrap = Path(sys.argv[1]), sys.argv[2]
 settings = {"broker.bootstrap": bootstrap, "engine.trigger_ms": "700"}
 loaded = config.load(settings, environment={}).config
 stream = Dataflow("looks").stream("s", "n INTEGER", batches=by_count(1))
 spark = session.start(loaded.engine, jars=jars.spark_jars(loaded), scratch=scratch)
-batcher = Batcher(spark, stream, loaded)
+batcher = Batcher(spark, stream, loaded, Crowd(2, SystemClock()), SystemClock())
 batcher.start(topics.ensure(loaded.broker, stream), {}, lambda *_: None, scratch)
 print(batcher._query._jsq.streamingQuery().trigger().toString())
 batcher.stop()

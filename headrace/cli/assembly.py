@@ -25,6 +25,7 @@ from headrace.local import jars
 from headrace.local.home import Home
 from ingest import decode, session, topics
 from ingest.batcher import Batcher
+from ingest.crowd import Crowd
 from migrations import asking
 from migrations.errors import Twins
 from migrations.merger import Merger
@@ -117,9 +118,10 @@ class Engine:
                     for name, of in topics_of.items()
                 }
             )
+            crowd = Crowd(spark.sparkContext.defaultParallelism, self._clock)
             for flow in self._dataflows.values():
                 for stream in flow.borders:
-                    batcher = Batcher(spark, stream, self._config)
+                    batcher = Batcher(spark, stream, self._config, crowd, self._clock)
                     ending.callback(_stopped, "the batcher", batcher.stop)
                     batcher.start(
                         topics_of[flow.name][stream.name],
