@@ -15,14 +15,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from pathlib import Path
 from typing import Protocol
 
 from api.catalogue import Flow
 from api.errors import NoLonger, NotYet, Overtaken, Unpublished
 from etl_procs import reader
 from etl_procs.model import Kept, Outlet
-from etl_procs.reader import Snapshot
+from etl_procs.reader import Lasting, Snapshot
 from etl_procs.store import make_durable
 from headrace.clock import Clock
 from headrace.errors import Refused
@@ -121,7 +120,7 @@ def opened(
     moment: Moment,
     holders: Mapping[Outlet, Holder],
     flows: Mapping[str, Flow],
-    cores: Sequence[Path],
+    cores: Sequence[Lasting],
     clock: Clock,
 ) -> Iterator[Cut]:
     """Open a cut over some tables, each with who holds it, until the block ends.
@@ -194,7 +193,7 @@ def opened(
         for place, batch in at.items():
             arrived = [one[place].batch for one in seen.values() if place in one]
             if batch > max(arrived, default=0):
-                make_durable(cores[place[1]])
+                make_durable(cores[place[1]].path)
         as_of = {wanted[name].places[p]: batch for (name, p), batch in at.items()}
         yield Cut(as_of, parts, freshness)
 

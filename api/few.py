@@ -65,11 +65,14 @@ class Shelf:
     def few(self, outlet: Outlet, part: Part) -> Few:
         """Give what is staged of a table, as it is carried: of each key the last operation."""
         of = _identity(outlet, part)
-        kept, few = self._kept.pop(outlet, (None, None))
-        if few is None or kept != of:
-            few = Few(staged.table(outlet, staged.carried_of(outlet, part.size, *part.staged)))
+        kept, few = self._kept.get(outlet, (None, None))
+        if few is not None and kept == of:
+            self._kept.move_to_end(outlet)
+            return few
+        few = Few(staged.table(outlet, staged.carried_of(outlet, part.size, *part.staged)))
         if of is not None:
             self._kept[outlet] = of, few
+            self._kept.move_to_end(outlet)
             while sum(few.size for _, few in self._kept.values()) > SHELF_BYTES:
                 self._kept.popitem(last=False)
         return few

@@ -148,7 +148,7 @@ def island_sql(split: Split, tables: Container[str]) -> str:
         texts.append(f"SELECT {typed} FROM {THERE}")  # noqa: S608 - names of ours
     if STAGED in tables:
         (source,) = split.sources
-        here = split.parts["duckdb"].filled([_staged(source, source.shown.columns, STAGED)])
+        here = split.asked("duckdb").filled([_staged(source, source.shown.columns, STAGED)])
         if not split.merged:
             return _as_outs(split, here)
         texts.append(f"SELECT {typed} FROM ({here}) AS here")  # noqa: S608 - names of ours

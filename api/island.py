@@ -35,7 +35,7 @@ from api.shims.files import Folder
 from api.shims.sessions import Sessions
 from api.split import Split, split
 from etl_procs.model import Kept, Outlet
-from etl_procs.reader import Reader
+from etl_procs.reader import Lasting, Reader
 from headrace.clock import Clock, SystemClock
 from headrace.errors import Refused
 from migrations.warehouse import Warehouse
@@ -124,6 +124,7 @@ class Island:
         self._kept: OrderedDict[Hashable, Prepared] = OrderedDict()
         self._compared = lru_cache(KEPT)(compared)
         self._shelf = Shelf()
+        self._cores = [*map(Lasting, setting.cores)]
 
     @contextmanager
     def answer(self, asked: Asked) -> Iterator[Answer]:
@@ -160,8 +161,10 @@ class Island:
         self._sessions.cancel()
 
     def close(self) -> None:
-        """Close the sessions with the warehouses."""
+        """Close the sessions with the warehouses, and the cores."""
         self._sessions.close()
+        for core in self._cores:
+            core.close()
 
     def _begun(self, question: Question, wanted: Plan | None) -> Answer:
         """Begin to answer: what keeps a plan from being run is known with the first rows."""
@@ -229,7 +232,7 @@ class Island:
         with ExitStack() as ends:
             try:
                 at = ends.enter_context(
-                    cut.opened(moment, homes, setting.catalogue.flows, setting.cores, self._clock)
+                    cut.opened(moment, homes, setting.catalogue.flows, self._cores, self._clock)
                 )
                 for session in sessions - set(homes.values()):
                     session.snapshot([])  # a query of no table, too, is only to read

@@ -156,8 +156,10 @@ def tables(condition: exp.Expr) -> set[str]:
 
 def _qualified(query: exp.Select, tables: Mapping[str, Shown]) -> exp.Select:
     """Write the names of their tables before the columns, where it is clear which it is."""
+    for node in query.walk():
+        node.meta.clear()  # places in the text: what is copied of the query has no use for them
     query = query.copy()
-    for column in query.find_all(exp.Column):
+    for column in list(query.find_all(exp.Column)):
         # In ORDER BY, a bare name is that of an item if one has it.
         if not column.table and not isinstance(column.parent, exp.Ordered):
             _qualify(column, tables)

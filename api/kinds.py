@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from sqlglot import exp
 
@@ -83,6 +84,9 @@ MARK = f"headrace_{secrets.token_hex(16)}_"
 """Of a parameter: it stands for a whole number up to that, or for a text that is no date. Nobody
 who writes a query can know it, so no text of theirs can hold it.
 """
+
+OUTLETS = 1_000
+"""Of so many, the kinds of columns are remembered."""
 
 DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?")
@@ -216,7 +220,8 @@ class Alike:
         return None if kind is None or kind.is_literal or kind == WORDS else kind
 
 
-def of_columns(outlet: Outlet) -> dict[str, Kind]:
+@lru_cache(OUTLETS)
+def of_columns(outlet: Outlet) -> Mapping[str, Kind]:
     """Tell the kinds of an outlet's columns."""
     return {
         column.name: Kind(Sort.NUMERIC, column.precision, column.scale)

@@ -19,7 +19,7 @@ from etl_procs import graph, reader
 from etl_procs.dataflow import Dataflow
 from etl_procs.history import Taken
 from etl_procs.model import Kept, Outlet, Procedure, Stream
-from etl_procs.reader import Snapshot
+from etl_procs.reader import Reader, Snapshot
 from headrace.errors import Refused
 from migrations import ledger, rows, staged
 from migrations.errors import translated
@@ -102,7 +102,7 @@ class Finder:
         procedures = graph.writers(flow, outlet)
         streams = graph.upstream(flow, procedures)
         # No longer than it takes: while a core is read, its log of writes cannot be cleared.
-        with reader.cut(self.setting.cores[: flow.partitions]) as snapshots:
+        with reader.cut([*map(Reader, self.setting.cores[: flow.partitions])]) as snapshots:
             found, arrived = self._found(place, flow, outlet, alike, snapshots)
             pasts = [_past(flow, streams, row, snapshots, arrived) for row in found[:ROWS_MAX]]
         if not pasts:

@@ -73,7 +73,7 @@ def cut(
         for n in firsts
     )
     if not together:
-        return Pieces(made, divided.parts["duckdb"])
+        return Pieces(made, divided.asked("duckdb"))
     return Pieces(made, divided.written(_over(divided, of, firsts), "duckdb"))
 
 

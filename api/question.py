@@ -237,7 +237,7 @@ class Question:
             unless = part.staged and source.shown.outlet.key
             written = self.place.there_unless if unless else home.there
             texts.append(written(source.shown, part))
-        return divided.parts[home.dialect].filled(texts)
+        return divided.asked(home.dialect).filled(texts)
 
     def _measured(self, parts: Mapping[Outlet, Part]) -> dict[Outlet, Staged]:
         """Tell how much is staged of tables."""
@@ -288,7 +288,7 @@ class Question:
         outlet = self.split.sources[0].shown.outlet
         home = self.homes[outlet]
         plain = [home.there(source.shown, self._part(source)) for source in self.split.sources]
-        part = home.estimate(self.split.parts[home.dialect].filled(plain))
+        part = home.estimate(self.split.asked(home.dialect).filled(plain))
         return Candidate(
             Plan.SPLIT, costs.split(self.rates, part, self._measured(self._wanted.held).get(outlet))
         )

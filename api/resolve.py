@@ -1,9 +1,11 @@
 """Resolving: which names in a query are tables of the catalogue, and which the query's own."""
 
 import secrets
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlglot import exp
 
@@ -22,6 +24,9 @@ GIVEN_NAMES = frozenset(
     | {"string_agg", "to_timestamp"}
 )
 
+Nodes = Mapping[type[exp.Expr], Sequence[Any]]
+"""The nodes of a query, by what they are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
@@ -33,13 +38,13 @@ class Resolved:
     def template(self) -> "Template":
         """Write the query once, with a mark for each table. It changes the tree."""
         for number, (table, _) in enumerate(self.places):
-            table.replace(marked(table, number))
+            mark(table, number)
         return Template(render(self.query), len(self.places))
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A query as text, with a mark in the place of each table."""
+    """A query as text, with a mark in the place of each table's name."""
 
     text: str
     tables: int
@@ -53,18 +58,18 @@ class Template:
         assert len(sources) == self.tables
         text = self.text
         for number, source in enumerate(sources):
-            text = text.replace(f'{ALL_OF}"{MARK}{number}"', source)
+            text = text.replace(f'"{MARK}{number}"', f"({source})")
         return text
 
 
-def marked(table: exp.Table, number: int) -> exp.Subquery:
-    """Make what stands in the place of a table, under the same name."""
-    alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table.name))
-    inside = exp.select("*").from_(exp.table_(f"{MARK}{number}"))
-    return exp.Subquery(this=inside, alias=alias, joins=table.args.get("joins"))
+def mark(table: exp.Table, number: int) -> None:
+    """Put a mark in the place of a table's name; in the query it is called as before."""
+    if not table.args.get("alias"):
+        table.set("alias", exp.TableAlias(this=table.this))
+    table.set("this", exp.to_identifier(f"{MARK}{number}"))
+    table.set("db", None)
 
 
-ALL_OF = "SELECT * FROM "
 # Nobody who writes a query can know it, so no text of theirs can hold it.
 MARK = f"headrace_{secrets.token_hex(16)}_"
 
@@ -80,22 +85,25 @@ def resolve(
     places = tuple(
         (table, _find(table, catalogue)) for table in _tables(query, visible=frozenset())
     )
-    _check_attributes(query, catalogue)
-    return Resolved(query, _narrowed(query, places))
+    nodes = defaultdict(list)
+    for node in query.walk():
+        nodes[type(node)].append(node)
+    _check_attributes(nodes, catalogue)
+    return Resolved(query, _narrowed(nodes, places))
 
 
 def _narrowed(
-    query: exp.Query, places: tuple[tuple[exp.Table, Shown], ...]
+    nodes: Nodes, places: tuple[tuple[exp.Table, Shown], ...]
 ) -> tuple[tuple[exp.Table, Shown], ...]:
     """Leave out columns that the query does not name; none, where it may mean all of a table."""
-    named = {identifier.name.lower() for identifier in query.find_all(exp.Identifier)}
+    named = {identifier.name.lower() for identifier in nodes[exp.Identifier]}
     tables = {table.alias_or_name for table, _ in places}
-    tables |= {alias.name for alias in query.find_all(exp.TableAlias)}
+    tables |= {alias.name for alias in nodes[exp.TableAlias]}
     if (
-        any(not isinstance(star.parent, exp.Count) for star in query.find_all(exp.Star))
-        or any(column.name in tables for column in query.find_all(exp.Column))
-        or any(alias.columns for alias in query.find_all(exp.TableAlias))
-        or any(join.method for join in query.find_all(exp.Join))
+        any(not isinstance(star.parent, exp.Count) for star in nodes[exp.Star])
+        or any(column.name in tables for column in nodes[exp.Column])
+        or any(alias.columns for alias in nodes[exp.TableAlias])
+        or any(join.method for join in nodes[exp.Join])
     ):
         return places
     found = []
@@ -136,11 +144,11 @@ def _find(table: exp.Table, catalogue: Catalogue) -> Shown:
         raise refuse(table, error.what, error.hint) from error
 
 
-def _check_attributes(query: exp.Query, catalogue: Catalogue) -> None:
+def _check_attributes(nodes: Nodes, catalogue: Catalogue) -> None:
     """Refuse t.f where f can be no column: PostgreSQL would read it as f(t), a function."""
-    aliases = {alias.alias for alias in query.find_all(exp.Alias)}
-    aliases |= {column.name for alias in query.find_all(exp.TableAlias) for column in alias.columns}
+    aliases = {alias.alias for alias in nodes[exp.Alias]}
+    aliases |= {column.name for alias in nodes[exp.TableAlias] for column in alias.columns}
     known = catalogue.columns | aliases | GIVEN_NAMES
-    for column in query.find_all(exp.Column):
+    for column in nodes[exp.Column]:
         if column.table and not column.is_star and column.name not in known:
             raise refuse(column, f"there is no column {column.name}", ALLOWED)

@@ -13,7 +13,7 @@ from sqlglot import exp
 from api.joined import Joined, NotAlike, Source, joined
 from api.kinds import BOOLEAN, INTEGER, Alike, Kind, Sort
 from api.parse import put, render
-from api.resolve import Resolved, Template, marked
+from api.resolve import Resolved, Template, mark
 from etl_procs.columns import PRECISION_MOST
 
 PARTS, MERGED = "parts", "merged"
@@ -49,8 +49,6 @@ class Split:
     """One for each place in the text."""
     part: exp.Select
     """The part, over the tables by their own names."""
-    parts: Mapping[str, Template]
-    """The same as text, in each engine's dialect."""
     cells: tuple[Cell, ...]
     merged: str
     """DuckDB's SQL over `parts`, with the columns o0, o1 and so on, and n0 of what o0 is divided
@@ -59,11 +57,18 @@ class Split:
     outs: tuple[Out, ...]
     values: Mapping[str, str] = field(default_factory=dict)
     """Of parameters, by their marks: the texts have the values, the expressions the marks."""
+    _asked: dict[str, Template] = field(default_factory=dict, repr=False, compare=False)
+    """The part as text, in each dialect that it was asked for in, with the marks."""
 
     def bound(self, values: Mapping[str, str]) -> "Split":
         """Put values of parameters in the places of their marks."""
-        parts = {dialect: part.bound(values) for dialect, part in self.parts.items()}
-        return replace(self, parts=parts, merged=put(self.merged, values), values=values)
+        return replace(self, merged=put(self.merged, values), values=values)
+
+    def asked(self, dialect: str) -> Template:
+        """Give the part as text, in an engine's dialect."""
+        if dialect not in self._asked:
+            self._asked[dialect] = written(self.part, dialect)
+        return self._asked[dialect].bound(self.values)
 
     def written(self, query: exp.Select, dialect: str) -> Template:
         """Write what was made of its part."""
@@ -80,7 +85,7 @@ def written(query: exp.Select, dialect: str) -> Template:
     query = query.copy()
     tables = tables_of(query)
     for number, table in enumerate(tables):
-        table.replace(marked(table, number))
+        mark(table, number)
     text = render(query) if dialect == "postgres" else query.sql(dialect, identify=True, copy=False)
     return Template(text, len(tables))
 
@@ -125,7 +130,6 @@ class _Splitting:
         return Split(
             self.joined.sources(),
             part,
-            {dialect: written(part, dialect) for dialect in ("postgres", "duckdb")},
             tuple(self.cells),
             merged,
             outs,
@@ -311,11 +315,13 @@ def _direction(one: exp.Ordered) -> dict[str, bool]:
 
 
 def _written(expression: exp.Expr, name: str) -> str:
-    return exp.alias_(expression, name, quoted=True).sql("duckdb", identify=True, copy=False)
+    return exp.alias_(expression, name, quoted=True, copy=False).sql(
+        "duckdb", identify=True, copy=False
+    )
 
 
 def _named(expression: exp.Expr, number: int) -> exp.Expr:
-    return exp.alias_(expression, f"c{number}", quoted=True)
+    return exp.alias_(expression.copy(), f"c{number}", quoted=True, copy=False)
 
 
 def _cell_column(number: int) -> exp.Column:

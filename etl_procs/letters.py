@@ -8,6 +8,7 @@ from pathlib import Path
 
 from etl_procs import reader
 from etl_procs.dead_letters import DeadLetters
+from etl_procs.reader import Reader
 from etl_procs.store import Write
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
@@ -16,7 +17,7 @@ from headrace.crash import CrashPoints
 @contextmanager
 def reading(paths: Sequence[Path]) -> Iterator[DeadLetters]:
     """Give the dead letters of some cores as they are at one moment."""
-    with reader.cut(paths) as snapshots:
+    with reader.cut([*map(Reader, paths)]) as snapshots:
         yield DeadLetters(*(snapshot.connection for snapshot in snapshots))
 
 

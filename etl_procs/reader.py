@@ -2,6 +2,7 @@
 watch notices what is committed, whoever does it.
 """
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -178,26 +179,90 @@ class Reader:
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """Open the state that is committed now."""
-        # rw, not ro: a reader may have to recover the log of a writer that was killed.
-        address = f"{self.path.absolute().as_uri()}?mode=rw"
-        with ExitStack() as opened:
-            try:
-                # Read by one thread at a time: some that the island's DuckDB starts are others.
-                connection = sqlite3.connect(address, uri=True, check_same_thread=False)
-                opened.callback(connection.close)
-                connection.execute("PRAGMA query_only = ON")
-                connection.execute("BEGIN")
-                snapshot = Snapshot(connection)
-            except sqlite3.OperationalError as error:
-                raise NotRunning(
-                    f"there is no core to read at {self.path}: {error}",
-                    hint="Start the engine once: `headrace up`.",
-                ) from error
-            try:
+        with closing(_connected(self.path)) as connection, _begun(self.path, connection) as opened:
+            yield opened
+
+
+class Lasting:
+    """Opens snapshots of the core at `path` over one connection, one after another: a new one reads
+    the whole schema first, which takes longer than many a query. One thread uses it at a time.
+
+    A core that somebody has put in the place of the one that was read is opened anew.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+        self._files = _files(path)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Open the state that is committed now."""
+        if self._files != _files(self.path):
+            self.close()
+        try:
+            self._connection = self._connection or _connected(self.path)
+            with _begun(self.path, self._connection) as snapshot:
+                self._files = _files(self.path)
                 yield snapshot
-            except sqlite3.OperationalError:
-                own_tables.check(connection)
-                raise
+            self._connection.rollback()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection; the next snapshot opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    # rw, not ro: a reader may have to recover the log of a writer that was killed.
+    address = f"{path.absolute().as_uri()}?mode=rw"
+    with _there(path):
+        # Read by one thread at a time: some that the island's DuckDB starts are others.
+        connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+@contextmanager
+def _begun(path: Path, connection: sqlite3.Connection) -> Iterator[Snapshot]:
+    with _there(path):
+        connection.execute("BEGIN")
+        snapshot = Snapshot(connection)
+    try:
+        yield snapshot
+    except sqlite3.OperationalError:
+        own_tables.check(connection)
+        raise
+
+
+@contextmanager
+def _there(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise NotRunning(
+            f"there is no core to read at {path}: {error}",
+            hint="Start the engine once: `headrace up`.",
+        ) from error
+
+
+def _files(path: Path) -> list[tuple[int, int] | None]:
+    """Tell which files a core is: SQLite's own, and those of its log. While one is open, no other
+    is called the same.
+    """
+    found: list[tuple[int, int] | None] = []
+    for end in ("", "-wal", "-shm"):
+        try:
+            told = os.stat(f"{path}{end}")
+        except FileNotFoundError:
+            found.append(None)
+        else:
+            found.append((told.st_dev, told.st_ino))
+    return found
 
 
 @contextmanager
@@ -217,18 +282,18 @@ def changing(
 
 
 @contextmanager
-def cut(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
+def cut(cores: Sequence[Reader | Lasting]) -> Iterator[list[Snapshot]]:
     """Open one state of several partitions: for a moment, nobody commits anything in any.
 
     So none of them is seen with what was done after something that is not seen in another.
     """
     with ExitStack() as opened:
         with ExitStack() as writing:
-            if len(paths) > 1 and all(path.exists() for path in paths):
-                for path in paths:
-                    door = writing.enter_context(closing(Door(path)))
+            if len(cores) > 1 and all(core.path.exists() for core in cores):
+                for core in cores:
+                    door = writing.enter_context(closing(Door(core.path)))
                     writing.enter_context(door.writing())
-            snapshots = [opened.enter_context(Reader(path).snapshot()) for path in paths]
+            snapshots = [opened.enter_context(core.snapshot()) for core in cores]
         yield snapshots
 
 

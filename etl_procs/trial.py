@@ -17,6 +17,7 @@ from etl_procs.errors import GivenUp
 from etl_procs.fitting import Fitter, Rows
 from etl_procs.graph import corrections
 from etl_procs.model import Outlet
+from etl_procs.reader import Reader
 from etl_procs.routing import own
 from etl_procs.staging import BATCH, DELETED
 from headrace.clock import SystemClock
@@ -66,7 +67,7 @@ class Trial:
             mine = {s: own(s, p, partition, self._flow.partitions) for s, p in parts.items()}
             core.enqueue(self._flow.name, mine)
             core.drain()
-        with reader.cut(self._paths) as snapshots:
+        with reader.cut([*map(Reader, self._paths)]) as snapshots:
             for snapshot in snapshots:
                 last = snapshot.batch(self._flow.name)
                 for letter in snapshot.dead_letters:
@@ -80,7 +81,7 @@ class Trial:
         """Ask the tables, windows and aggregates, as they are committed."""
         given = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
         found = []
-        with reader.cut(self._paths) as snapshots:
+        with reader.cut([*map(Reader, self._paths)]) as snapshots:
             for snapshot in snapshots:
                 names, rows = snapshot.query(sql, given)
                 found += [dict(zip(names, row, strict=True)) for row in rows]
@@ -100,7 +101,7 @@ class Trial:
                 hint=f"They are: {', '.join(known) or 'none'}.",
             )
         found = []
-        with reader.cut(self._paths) as snapshots:
+        with reader.cut([*map(Reader, self._paths)]) as snapshots:
             for snapshot in snapshots:
                 through = snapshot.batch(self._flow.name)
                 for table in snapshot.staged(declared, after=0, through=through):

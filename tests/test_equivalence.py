@@ -21,7 +21,7 @@ from api.finish import Finisher
 from api.island import Asked, Setting
 from api.plans import Plan
 from etl_procs import reader
-from etl_procs.reader import Snapshot
+from etl_procs.reader import Lasting, Snapshot
 from headrace.crash import CrashPoints
 from migrations import layout, staged, warehouse
 from migrations.merge import Merging
@@ -199,7 +199,7 @@ def test_a_push_that_overtakes_the_cores_snapshot_to_one_of_two_warehouses_is_wa
         cut_of_cores = reader.cut
 
         @contextmanager
-        def overtaken(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
+        def overtaken(paths: Sequence[Lasting]) -> Iterator[list[Snapshot]]:
             with cut_of_cores(paths) as snapshots:
                 if not taken:
                     commit(2)

@@ -26,7 +26,7 @@ from api.errors import NotReady, TooSlow
 from api.parse import parse
 from api.plans import Plan
 from etl_procs import loader, reader
-from etl_procs.reader import Reader, Snapshot
+from etl_procs.reader import Lasting, Reader, Snapshot
 from headrace.errors import NotRunning
 from migrations import layout, warehouse
 from migrations.errors import Away, LedgerMismatch, WarehouseError
@@ -286,7 +286,7 @@ def test_a_push_between_the_two_snapshots_is_seen_once(
     opened = reader.cut
 
     @contextmanager
-    def pushes_after(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
+    def pushes_after(paths: Sequence[Lasting]) -> Iterator[list[Snapshot]]:
         with opened(paths) as snapshots:
             store.push(connection)  # moves and forgets what these snapshots hold staged
             yield snapshots

@@ -17,7 +17,7 @@ from api.island import Setting
 from api.plans import Plan
 from etl_procs import Dataflow, by_punctuation, reader
 from etl_procs.publisher import Publisher
-from etl_procs.reader import Snapshot
+from etl_procs.reader import Lasting, Reader, Snapshot
 from headrace import config
 from headrace.crash import CrashPoints
 from migrations import layout, warehouse
@@ -104,7 +104,7 @@ def test_a_batch_that_arrives_between_the_snapshots_is_in_the_stream_and_in_the_
     opened = reader.cut
 
     @contextmanager
-    def overtaken(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
+    def overtaken(paths: Sequence[Lasting]) -> Iterator[list[Snapshot]]:
         with opened(paths) as snapshots:
             if not taken:
                 sea.run(ships, [(1, "oslo")])
@@ -131,7 +131,7 @@ def test_what_is_overtaken_each_time_can_be_asked_again_and_what_the_core_lacks_
             sea.push(connection)
 
     @contextmanager
-    def overtaken(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
+    def overtaken(paths: Sequence[Lasting]) -> Iterator[list[Snapshot]]:
         with opened(paths) as snapshots:
             tries.append(True)
             if len(tries) <= TRIES:
@@ -140,7 +140,7 @@ def test_what_is_overtaken_each_time_can_be_asked_again_and_what_the_core_lacks_
 
     sql, tries = "SELECT count(*) FROM calls c LEFT JOIN sea.ships s ON s.id = c.id", list[bool]()
     arrive()
-    with opened([sea.path]) as old, monkeypatch.context() as patched:
+    with opened([Reader(sea.path)]) as old, monkeypatch.context() as patched:
         patched.setattr(reader, "cut", overtaken)
         with pytest.raises(Overtaken):
             island.query(sql)

@@ -92,7 +92,7 @@ class Running:
     def cents(self) -> dict[str, int]:
         """Give the accounts of each partition, at one point."""
         found: dict[str, int] = {}
-        with reader.cut(core_paths(self.home)) as snapshots:
+        with reader.cut([*map(Reader, core_paths(self.home))]) as snapshots:
             for partition, snapshot in enumerate(snapshots):
                 _, rows = snapshot.query("SELECT account, cents FROM accounts")
                 mine: dict[str, int] = dict(rows)  # type: ignore[arg-type]
@@ -443,7 +443,8 @@ def test_a_reader_of_one_core_waits_for_nobody(tmp_path: Path) -> None:
     made.start()
     made.partitions.stop()
     seen: list[Snapshot] = []
-    with reader.cut(core_paths(made.home)[:1]) as one, reader.cut(core_paths(made.home)) as both:
+    cores = [*map(Reader, core_paths(made.home))]
+    with reader.cut(cores[:1]) as one, reader.cut(cores) as both:
         seen += [*one, *both]
     assert len(seen) == 3
 

@@ -34,7 +34,7 @@ from etl_procs import (
 )
 from etl_procs.core import Core, core_path
 from etl_procs.origin import Origin
-from etl_procs.reader import cut
+from etl_procs.reader import Reader, cut
 from etl_procs.routing import partition_of, routed
 from headrace import config
 from headrace.config import Broker
@@ -399,7 +399,7 @@ def test_each_row_is_traced_to_the_batch_of_its_own_partition(
             row = only(ask("kept", room))
             (place,) = row["places"]
             found[room] = row["partition"], row["batch"], place["first_offset"]
-        with cut(paths) as cores:
+        with cut([*map(Reader, paths)]) as cores:
             assert [core.batch("plant") for core in cores] == [2, 2]
     assert found == {
         rooms[0][0]: (0, 1, 0),

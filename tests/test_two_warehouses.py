@@ -22,7 +22,7 @@ from api.island import Setting
 from api.plans import Plan
 from etl_procs import reader
 from etl_procs.core import core_path
-from etl_procs.reader import Snapshot
+from etl_procs.reader import Lasting, Snapshot
 from migrations import layout, warehouse
 from migrations.warehouse import Warehouse
 
@@ -123,7 +123,7 @@ def test_while_both_are_pushed_to_and_merged_each_row_is_told_once_and_at_one_cu
     cut_of_cores = reader.cut
 
     @contextmanager
-    def sometimes_late(paths: Sequence[Path]) -> Iterator[list[Snapshot]]:
+    def sometimes_late(paths: Sequence[Lasting]) -> Iterator[list[Snapshot]]:
         with cut_of_cores(paths) as snapshots:
             if chance.random() < OVERTAKEN:
                 sleep(chance.random() * WITHIN_S)

@@ -41,7 +41,7 @@ def run_core(context: Context) -> int:
                 hint=f"They are numbered from 0 to {len(paths) - 1}.",
             )
         paths = paths[arguments.partition :][:1]
-    with reader.cut(paths) as snapshots:
+    with reader.cut([*map(reader.Reader, paths)]) as snapshots:
         limit_s = context.config.api.query_timeout_ms / 1000
         names, rows = _answer(snapshots, arguments.sql or TABLES, limit_s)
         most = arguments.lines

@@ -1,0 +1,97 @@
+"""A core that is read again and again over one connection."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from trial import nothing
+
+from etl_procs import Dataflow, by_count
+from etl_procs.core import Core, core_path
+from etl_procs.reader import Lasting
+from headrace.clock import SystemClock
+from headrace.config import Core as Settings
+from headrace.crash import CrashPoints
+from headrace.errors import NotRunning
+
+
+def opened(home: Path) -> Core:
+    """Open a core, and make it where there is none."""
+    flow = Dataflow("f")
+    flow.procedure(takes=flow.stream("s", "n INTEGER", batches=by_count(1)))(nothing)
+    core = Core(core_path(home), settings=Settings(), clock=SystemClock(), crash=CrashPoints())
+    core.prepare([flow])
+    return core
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    core_path(tmp_path).parent.mkdir()
+    opened(tmp_path).close()
+    return core_path(tmp_path)
+
+
+@pytest.fixture
+def lasting(path: Path) -> Iterator[Lasting]:
+    with closing(Lasting(path)) as made:
+        yield made
+
+
+def core_id(core: Lasting) -> str:
+    with core.snapshot() as snapshot:
+        return str(snapshot.core_id)
+
+
+def claimed(core: Lasting) -> str | None:
+    with core.snapshot() as snapshot:
+        return snapshot.topic("f", "s")
+
+
+def test_each_snapshot_has_what_is_committed_by_then_over_one_connection(
+    lasting: Lasting, path: Path
+) -> None:
+    assert claimed(lasting) is None
+    with closing(opened(path.parent.parent)) as core:
+        core.claim("f", "s", "id")
+    with patch.object(sqlite3, "connect") as connect:
+        assert claimed(lasting) == "id"
+    connect.assert_not_called()
+
+
+def test_between_two_snapshots_it_keeps_no_writer_from_emptying_its_log(
+    lasting: Lasting, path: Path
+) -> None:
+    core_id(lasting)
+    with closing(sqlite3.connect(path)) as writer:
+        assert writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+
+
+def test_a_core_in_the_place_of_another_is_opened_anew(lasting: Lasting, path: Path) -> None:
+    before = core_id(lasting)
+    for file in path.parent.iterdir():
+        file.unlink()
+    with pytest.raises(NotRunning, match="there is no core"):
+        core_id(lasting)
+    opened(path.parent.parent).close()
+    assert core_id(lasting) != before
+
+
+def test_a_log_in_the_place_of_another_is_read(lasting: Lasting, path: Path) -> None:
+    """As when a copy of a core is brought back under its name, with its log."""
+    with closing(opened(path.parent.parent)) as core:
+        assert claimed(lasting) is None
+        core.claim("f", "s", "id")
+        kept = {file: file.read_bytes() for file in path.parent.glob("partition-0.db*")}
+    for file, content in kept.items():
+        file.unlink(missing_ok=True)
+        file.write_bytes(content)
+    assert claimed(lasting) == "id"
+
+
+def test_after_an_error_the_next_snapshot_is_another_ones(lasting: Lasting) -> None:
+    with pytest.raises(ZeroDivisionError), lasting.snapshot():
+        raise ZeroDivisionError
+    assert core_id(lasting)
