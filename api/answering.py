@@ -21,7 +21,7 @@ from api.messages import Ask, Begun, Done, Explain, Explained
 from api.registered import Definition, Query, Registered, Result, When
 from api.standing import Standing, bug_of
 from api.workers import Workers
-from etl_procs.reader import Watch
+from etl_procs.watch import Watch
 from headrace.clock import SystemClock
 from headrace.config import Api
 from headrace.errors import HeadraceError, Refused

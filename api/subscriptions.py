@@ -28,7 +28,8 @@ from etl_procs.dataflow import Dataflow
 from etl_procs.followed import FOLLOWED_S, follow
 from etl_procs.model import Outlet, Stream
 from etl_procs.publisher import Publisher
-from etl_procs.reader import Reader, Watch
+from etl_procs.reader import Reader
+from etl_procs.watch import Watch
 from headrace.errors import HeadraceError, NotRunning
 
 log = logging.getLogger(__name__)

@@ -1,22 +1,21 @@
-"""Readers: any process may read a committed state of the core; the writer is never blocked. The
-watch notices what is committed, whoever does it.
-"""
+"""Readers: any process may read a committed state of the core; the writer is never blocked."""
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from math import inf
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from etl_procs import history, ledger, own_tables, published, staging
 from etl_procs.access import Parameters
 from etl_procs.dataflow import Dataflow
 from etl_procs.dead_letters import DeadLetters
-from etl_procs.errors import BadQuery, CoreError, primary_code
+from etl_procs.errors import BadQuery, primary_code
 from etl_procs.rules import Value
 from etl_procs.store import (
     STEPS_BETWEEN_LOOKS,
@@ -24,8 +23,6 @@ from etl_procs.store import (
     Store,
     Write,
     connected,
-    make_durable,
-    translated,
 )
 from headrace.clock import Clock, SystemClock
 from headrace.config import Core as Settings
@@ -192,7 +189,7 @@ class Lasting:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection: sqlite3.Connection | None = None
+        self._connection: _Connection | None = None
         self._files = _files(path)
 
     @contextmanager
@@ -205,7 +202,7 @@ class Lasting:
             with _begun(self.path, self._connection) as snapshot:
                 self._files = _files(self.path)
                 yield snapshot
-            self._connection.rollback()
+            self._connection.end()
         except BaseException:
             self.close()
             raise
@@ -217,12 +214,35 @@ class Lasting:
         self._connection = None
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+class _Connection(sqlite3.Connection):
+    """A connection that knows its cursors: for one that was not read to its end, SQLite would keep
+    open the state that it reads, also for whoever reads next.
+    """
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._cursors = WeakSet[sqlite3.Cursor]()
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        cursor = self.cursor()
+        self._cursors.add(cursor)
+        return cursor.execute(sql, parameters)
+
+    def end(self) -> None:
+        """End the transaction, and whatever reads in it."""
+        for cursor in [*self._cursors]:
+            cursor.close()
+        self.rollback()
+
+
+def _connected(path: Path) -> _Connection:
     # rw, not ro: a reader may have to recover the log of a writer that was killed.
     address = f"{path.absolute().as_uri()}?mode=rw"
     with _there(path):
         # Read by one thread at a time: some that the island's DuckDB starts are others.
-        connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+        connection = sqlite3.connect(
+            address, uri=True, check_same_thread=False, factory=_Connection
+        )
         connection.execute("PRAGMA query_only = ON")
     return connection
 
@@ -295,60 +315,6 @@ def cut(cores: Sequence[Reader | Lasting]) -> Iterator[list[Snapshot]]:
                     writing.enter_context(door.writing())
             snapshots = [opened.enter_context(core.snapshot()) for core in cores]
         yield snapshots
-
-
-DATA_VERSION = "PRAGMA data_version"
-
-
-class Watch:
-    """Looks at the cores of some partitions; used by one thread at a time.
-
-    While nothing is committed, a look costs some microseconds.
-    """
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
-        self._connections: dict[Path, sqlite3.Connection] = {}
-        self._versions: dict[Path, int] = {}
-        self._batches: dict[Path, Mapping[str, int]] = {}
-
-    def look(self) -> bool:
-        """Look at all cores that there are; tell whether something has been committed. What keeps
-        one from being looked at is raised when the others were.
-        """
-        changed, failure = False, None
-        for path in self._paths:
-            try:
-                with suppress(NotRunning), translated():
-                    changed |= self._has_changed(path)
-            except CoreError as error:
-                failure = error
-        if failure is not None:
-            raise failure
-        return changed
-
-    def _has_changed(self, path: Path) -> bool:
-        version = self._version(path)
-        if version == self._versions.get(path):
-            return False
-        with Reader(path).snapshot() as snapshot:
-            batches = snapshot.batches()
-        make_durable(path)  # no core must lose what somebody is told
-        self._batches[path], self._versions[path] = batches, version
-        return True
-
-    def batches(self, dataflow: str, partitions: int) -> list[int]:
-        """Tell the last batch of each partition, as of the last look: all of it is on the disk."""
-        return [self._batches.get(p, {}).get(dataflow, 0) for p in self._paths[:partitions]]
-
-    def _version(self, path: Path) -> int:
-        if path not in self._connections:
-            Reader(path).check()
-            address = f"{path.absolute().as_uri()}?mode=rw"
-            opened = sqlite3.connect(address, uri=True, check_same_thread=False)
-            self._connections[path] = opened
-        (version,) = self._connections[path].execute(DATA_VERSION).fetchone()
-        return int(version)
 
 
 REST = 50

@@ -22,7 +22,7 @@ from api.grant import Restriction, Scope
 from api.keyring import Keyring
 from etl_procs.core import Core, core_path
 from etl_procs.publisher import Publisher
-from etl_procs.reader import Watch
+from etl_procs.watch import Watch
 from headrace import config
 from headrace.clock import SystemClock
 from headrace.crash import CrashPoints

@@ -61,6 +61,19 @@ def test_each_snapshot_has_what_is_committed_by_then_over_one_connection(
     connect.assert_not_called()
 
 
+def test_what_was_not_read_to_its_end_does_not_keep_an_older_state_open(
+    lasting: Lasting, path: Path
+) -> None:
+    with lasting.snapshot() as snapshot:
+        half_read = snapshot.connection.execute("SELECT name FROM sqlite_master")
+        assert half_read.fetchone()
+    with closing(opened(path.parent.parent)) as core:
+        core.claim("f", "s", "id")
+    assert claimed(lasting) == "id"
+    with pytest.raises(sqlite3.ProgrammingError):
+        half_read.fetchone()
+
+
 def test_between_two_snapshots_it_keeps_no_writer_from_emptying_its_log(
     lasting: Lasting, path: Path
 ) -> None:

@@ -29,7 +29,7 @@ from api.guard import Entrance
 from api.keyring import Keyring
 from etl_procs import Batch, Dataflow, Transaction, by_punctuation, reader, staging
 from etl_procs import trial as deposited
-from etl_procs.reader import Watch
+from etl_procs.watch import Watch
 from migrations import warehouse
 
 DOUBLED = "/v1/streams/open/doubled"
