@@ -26,7 +26,7 @@ from api.few import Shelf
 from api.finish import Finisher
 from api.grant import Restriction
 from api.joined import NotAlike
-from api.parse import Parameter, compared, is_any, placed, put, refuse, values
+from api.parse import Parameter, compared, flat, is_any, placed, put, refuse, values
 from api.plans import Plan, Weighed
 from api.question import Question
 from api.resolve import Resolved, Template, resolve
@@ -212,7 +212,7 @@ class Island:
         except Refused:
             raise
         except BaseException:
-            self.close()
+            self._sessions.close()
             raise
 
     @contextmanager
@@ -241,7 +241,7 @@ class Island:
                 self._end(sessions)
                 raise
             except BaseException:
-                self.close()  # in which state the sessions are is not known
+                self._sessions.close()  # in which state the sessions are is not known
                 raise
             self._end(sessions)
 
@@ -250,9 +250,10 @@ class Island:
             for session in sessions:
                 session.end()
         except BaseException:
-            self.close()  # the next query must not see the state that this one has seen
+            self._sessions.close()  # the next query must not see the state that this one has seen
             raise
 
+    @flat()
     def _prepared(self, asked: Asked) -> tuple[Prepared, Mapping[str, str]]:
         """Look at a query, or remember it; tell what stands in the places of marks: the values of
         parameters for which others of their types would be looked at the same.
@@ -269,8 +270,6 @@ class Island:
                 self._kept[of] = self._looked_at(asked, marked)
         except QueryRefused:
             return self._looked_at(asked, frozenset()), {}  # so that no mark is told
-        except RecursionError as error:
-            raise QueryRefused("the query is nested too deeply", hint="Flatten it.") from error
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         self._kept.move_to_end(of)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlglot import exp, parse_one
 
 from api.catalogue import Shown
-from api.kinds import Alike, of_columns
+from api.kinds import Alike, in_duckdb, of_columns
 from api.resolve import Resolved
 
 CLAUSES = frozenset(
@@ -105,7 +105,7 @@ class Joined:
             kinds = {("", column): kind for column, kind in of_columns(shown.outlet).items()}
             if not Alike(kinds, orders_text=self.orders_text).is_condition(where):
                 raise NotAlike("which rows the key may see is PostgreSQL's to decide")
-            restricted = where.sql("duckdb", identify=True)
+            restricted = in_duckdb(where)
         return Source(name, shown, columns, restricted, self._filter(name))
 
     def _filter(self, name: str) -> exp.Expr | None:

@@ -77,6 +77,10 @@ OF_COLUMNS = {
 NUMBERS = (Sort.INTEGER, Sort.NUMERIC)
 INTEGER_DIGITS = 19
 """Of a bigint among decimals."""
+NARROW = 18
+"""Digits of decimals that DuckDB computes with in 64 bits, also where what comes out has more."""
+WIDE = "headrace_wide"
+"""What a node's meta call the type of its first part by which DuckDB computes with more digits."""
 LITERAL_MOST = 2**31 - 1
 """A larger one is of another type, to each of them its own."""
 
@@ -180,6 +184,9 @@ class Alike:
         else:
             scale = max(s1, s2)
             precision = max(p1 - s1, p2 - s2) + scale + 1
+        node.meta.pop(WIDE, None)
+        if precision > NARROW and max(map(_held, (left, right))) <= NARROW:
+            node.meta[WIDE] = Kind(Sort.NUMERIC, NARROW + 1, s1).duckdb
         return Kind(Sort.NUMERIC, precision, scale) if precision <= PRECISION_MOST else None
 
     def _logical(self, node: exp.Expr) -> Kind | None:
@@ -248,6 +255,19 @@ def _digits(kind: Kind) -> tuple[int, int]:
     if kind.sort is Sort.NUMERIC:
         return kind.precision, kind.scale
     return INTEGER_DIGITS, 0
+
+
+def _held(kind: Kind) -> int:
+    """Tell how many digits DuckDB gives to values; to a literal, not more than it has."""
+    return 0 if kind.sort is Sort.INTEGER and kind.is_literal else _digits(kind)[0]
+
+
+def in_duckdb(node: exp.Expr) -> str:
+    """Write in DuckDB's SQL what has kinds. It may change it."""
+    for one in list(node.find_all(exp.Add, exp.Sub, exp.Mul)):
+        if wide := one.meta.get(WIDE):
+            one.set("this", exp.cast(one.this, wide, copy=False, dialect="duckdb"))
+    return node.sql("duckdb", identify=True, copy=False)
 
 
 def _fits(word: str, sorts: set[Sort]) -> bool:

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import cast
 
@@ -64,6 +65,15 @@ def parse(
     for select in statement.find_all(exp.Select):
         select.set("expressions", [_named(item, sql) for item in select.expressions])
     return normalize_identifiers(statement, dialect=DIALECT)
+
+
+@contextmanager
+def flat() -> Iterator[None]:
+    """Refuse what is nested more deeply than Python looks at."""
+    try:
+        yield
+    except RecursionError as error:
+        raise QueryRefused("the query is nested too deeply", hint="Flatten it.") from error
 
 
 def compared(sql: str) -> frozenset[int]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from api.joined import Joined, NotAlike, Source, joined
-from api.kinds import BOOLEAN, INTEGER, Alike, Kind, Sort
-from api.parse import put, render
+from api.kinds import BOOLEAN, INTEGER, Alike, Kind, Sort, in_duckdb
+from api.parse import flat, put, render
 from api.resolve import Resolved, Template, mark
 from etl_procs.columns import PRECISION_MOST
 
@@ -80,13 +80,14 @@ def split(resolved: Resolved, *, orders_text: bool) -> Split:
     return _Splitting(joined(resolved, orders_text=orders_text)).done()
 
 
+@flat()
 def written(query: exp.Select, dialect: str) -> Template:
     """Write a SELECT of tables in a dialect, with a mark for each of them."""
     query = query.copy()
     tables = tables_of(query)
     for number, table in enumerate(tables):
         mark(table, number)
-    text = render(query) if dialect == "postgres" else query.sql(dialect, identify=True, copy=False)
+    text = render(query) if dialect == "postgres" else in_duckdb(query)
     return Template(text, len(tables))
 
 
@@ -260,7 +261,7 @@ class _Splitting:
         if not self.joined.alike.can_order(kind):
             raise NotAlike(f"the order of {meant.sql('postgres')} is PostgreSQL's to make")
         ordered = exp.Ordered(this=written, **_direction(one))
-        return ordered.sql("duckdb", identify=True, copy=False)
+        return in_duckdb(ordered)
 
     def _pushed(self) -> list[exp.Expr]:
         return [
@@ -299,7 +300,7 @@ class _Splitting:
         wanted += [_written(o.count, f"n{number}") for number, o in enumerate(outs) if o.count]
         text = f"SELECT {', '.join(wanted)} FROM ({inner}) AS {MERGED}"  # noqa: S608 - names of ours
         if condition is not None:
-            text += " WHERE " + condition.sql("duckdb", identify=True)
+            text += " WHERE " + in_duckdb(condition)
         if order:
             text += " ORDER BY " + ", ".join(order)
         if limit is not None:
@@ -315,9 +316,7 @@ def _direction(one: exp.Ordered) -> dict[str, bool]:
 
 
 def _written(expression: exp.Expr, name: str) -> str:
-    return exp.alias_(expression, name, quoted=True, copy=False).sql(
-        "duckdb", identify=True, copy=False
-    )
+    return in_duckdb(exp.alias_(expression, name, quoted=True, copy=False))
 
 
 def _named(expression: exp.Expr, number: int) -> exp.Expr:

@@ -90,7 +90,7 @@ def ours(spark: SparkSession, bootstrap: str, flow_file: Path, count: int, folde
         partitions.start()
         partitions.open({name: {stream.name: Topic(topic.id, tuple(topic.partitions))}})
         clock = SystemClock()
-        batcher = Batcher(spark, stream, loaded, Crowd(1, clock), clock)
+        batcher = Batcher(spark, stream, loaded, Crowd(lambda: 1, clock), clock)
         closing.callback(batcher.stop)
         batcher.start(topic, {}, take, Path(tempfile.mkdtemp(dir=folder)))
         threading.Thread(target=_watch, args=[batcher, pace], daemon=True).start()

@@ -1,6 +1,5 @@
 """Readers: any process may read a committed state of the core; the writer is never blocked."""
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -190,17 +189,19 @@ class Lasting:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection: _Connection | None = None
-        self._files = _files(path)
+        self._file: tuple[int, int] | None = None
+        """The one that the connection has open."""
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """Open the state that is committed now."""
-        if self._files != _files(self.path):
+        file = _file(self.path)
+        if self._file != file:
             self.close()
         try:
-            self._connection = self._connection or _connected(self.path)
+            if self._connection is None:
+                self._connection, self._file = _connected(self.path), file
             with _begun(self.path, self._connection) as snapshot:
-                self._files = _files(self.path)
                 yield snapshot
             self._connection.end()
         except BaseException:
@@ -270,19 +271,13 @@ def _there(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _files(path: Path) -> list[tuple[int, int] | None]:
-    """Tell which files a core is: SQLite's own, and those of its log. While one is open, no other
-    is called the same.
-    """
-    found: list[tuple[int, int] | None] = []
-    for end in ("", "-wal", "-shm"):
-        try:
-            told = os.stat(f"{path}{end}")
-        except FileNotFoundError:
-            found.append(None)
-        else:
-            found.append((told.st_dev, told.st_ino))
-    return found
+def _file(path: Path) -> tuple[int, int] | None:
+    """Tell which file is called so: while it is open, no other is the same."""
+    try:
+        found = path.stat()
+    except OSError:  # whoever opens it says what is wrong
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from math import inf
 from pathlib import Path
@@ -133,6 +133,9 @@ class GuardedStore(Store):
         """Close the file; what was committed stays."""
         self.lookups.close()
         self.access.close()
+        # SQLite does so where nobody else is connected: a file that is copied then is whole.
+        with suppress(sqlite3.Error):
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         super().close()
 
 

@@ -6,6 +6,8 @@ few at a time, reading each at every trigger takes all cores, and what comes wai
 if more were read less often. So they rest, until they take half of the cores.
 """
 
+from collections.abc import Callable
+
 from headrace.clock import Clock
 
 RECENT_S = 1.0
@@ -14,9 +16,9 @@ SHORT_S = 0.5
 
 
 class Crowd:
-    """The streams that so many cores read."""
+    """The streams that so many cores read: of a cluster, as many as there are by then."""
 
-    def __init__(self, cores: int, clock: Clock) -> None:
+    def __init__(self, cores: Callable[[], int], clock: Clock) -> None:
         self._cores = cores
         self._clock = clock
         self._read: dict[str, float] = {}
@@ -31,5 +33,6 @@ class Crowd:
         now = self._clock.monotonic()
         self._read[topic] = now
         readers = sum(now - at <= RECENT_S for at in list(self._read.values()))
-        share = min(max(2 * readers / self._cores - 1, 0), 1)
-        return took_s * share if took_s < SHORT_S else 0.0
+        if readers < 2 or took_s >= SHORT_S:
+            return 0.0
+        return took_s * min(max(2 * readers / self._cores() - 1, 0), 1)

@@ -57,6 +57,8 @@ class Divided:
         try:
             answer = self.island.query(query, Freshness.STAGED, plan=plan)
         except Unfinished:  # which is no refusal where no plan is asked for
+            if plan is None:
+                raise
             return self.found(query, None)
         except Refused:
             return None

@@ -155,7 +155,7 @@ def test_what_is_deleted_before_the_first_batch_of_a_partition_is_missed(
 
 def reader_of(spark: Any) -> Batcher:
     loaded, clock = config.load(environment={}).config, SystemClock()
-    return Batcher(spark, stream(), loaded, Crowd(2, clock), clock)
+    return Batcher(spark, stream(), loaded, Crowd(lambda: 2, clock), clock)
 
 
 def test_reading_begins_where_the_log_did_and_not_where_it_does_by_then(tmp_path: Path) -> None:

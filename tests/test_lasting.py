@@ -2,16 +2,16 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from trial import nothing
 
-from etl_procs import Dataflow, by_count
+from etl_procs import Dataflow, by_count, reader
 from etl_procs.core import Core, core_path
-from etl_procs.reader import Lasting
+from etl_procs.reader import Lasting, Snapshot
 from headrace.clock import SystemClock
 from headrace.config import Core as Settings
 from headrace.crash import CrashPoints
@@ -77,9 +77,24 @@ def test_what_was_not_read_to_its_end_does_not_keep_an_older_state_open(
 def test_between_two_snapshots_it_keeps_no_writer_from_emptying_its_log(
     lasting: Lasting, path: Path
 ) -> None:
+    with closing(opened(path.parent.parent)) as core, closing(sqlite3.connect(path)) as other:
+        core.claim("f", "s", "id")
+        core_id(lasting)
+        core.claim("f", "s", "id")
+        is_busy, frames, _ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        assert (is_busy, frames) == (0, 0)
+
+
+def test_an_engine_that_ends_leaves_nothing_in_the_log_beside_who_reads(
+    lasting: Lasting, path: Path
+) -> None:
     core_id(lasting)
-    with closing(sqlite3.connect(path)) as writer:
-        assert writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    with closing(opened(path.parent.parent)) as core:
+        core.claim("f", "s", "id")
+        log = path.with_name(f"{path.name}-wal")
+        assert log.stat().st_size
+    assert not log.exists() or not log.stat().st_size
+    assert claimed(lasting) == "id"
 
 
 def test_a_core_in_the_place_of_another_is_opened_anew(lasting: Lasting, path: Path) -> None:
@@ -92,8 +107,7 @@ def test_a_core_in_the_place_of_another_is_opened_anew(lasting: Lasting, path: P
     assert core_id(lasting) != before
 
 
-def test_a_log_in_the_place_of_another_is_read(lasting: Lasting, path: Path) -> None:
-    """As when a copy of a core is brought back under its name, with its log."""
+def test_a_copy_that_is_brought_back_with_its_log_is_read(lasting: Lasting, path: Path) -> None:
     with closing(opened(path.parent.parent)) as core:
         assert claimed(lasting) is None
         core.claim("f", "s", "id")
@@ -102,6 +116,27 @@ def test_a_log_in_the_place_of_another_is_read(lasting: Lasting, path: Path) -> 
         file.unlink(missing_ok=True)
         file.write_bytes(content)
     assert claimed(lasting) == "id"
+
+
+def test_a_core_that_takes_the_place_while_a_snapshot_begins_is_read_next(
+    lasting: Lasting, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = core_id(lasting)
+    other = tmp_path / "other"
+    core_path(other).parent.mkdir(parents=True)
+    opened(other).close()
+    begun = reader._begun
+
+    @contextmanager
+    def replaced(at: Path, connection: sqlite3.Connection) -> Iterator[Snapshot]:
+        with begun(at, connection) as snapshot:
+            core_path(other).replace(path)
+            yield snapshot
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reader, "_begun", replaced)
+        assert core_id(lasting) == before
+    assert core_id(lasting) != before
 
 
 def test_after_an_error_the_next_snapshot_is_another_ones(lasting: Lasting) -> None:

@@ -94,7 +94,7 @@ settings = {"broker.bootstrap": bootstrap, "engine.trigger_ms": "700"}
 loaded = config.load(settings, environment={}).config
 stream = Dataflow("looks").stream("s", "n INTEGER", batches=by_count(1))
 spark = session.start(loaded.engine, jars=jars.spark_jars(loaded), scratch=scratch)
-batcher = Batcher(spark, stream, loaded, Crowd(2, SystemClock()), SystemClock())
+batcher = Batcher(spark, stream, loaded, Crowd(lambda: 2, SystemClock()), SystemClock())
 batcher.start(topics.ensure(loaded.broker, stream), {}, lambda *_: None, scratch)
 print(batcher._query._jsq.streamingQuery().trigger().toString())
 batcher.stop()

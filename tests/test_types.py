@@ -15,6 +15,7 @@ from library import database, drop, new_database
 from shop import HERE, Answering, Warehoused, ask, island_over
 
 from api.cut import Freshness
+from api.plans import Plan
 from api.values import to_json
 from etl_procs import Batch, Dataflow, Transaction, Trial, by_punctuation
 from etl_procs.batch import table_of
@@ -106,6 +107,37 @@ def held(island: Answering, outlet: str, freshness: Freshness) -> list[str]:
     """Give what an outlet shows, with every type, sign and scale of a value."""
     rows = ask(island, f"SELECT is_sale, day, at, price, wide FROM {outlet}", freshness)
     return sorted(map(repr, rows))
+
+
+OF_MANY_DIGITS = (
+    "price * price * price",
+    "price * 12345678901.5",
+    "price + 0.000000000000001",
+    "1000000000 * price - price * price",
+    "CASE WHEN price * price * price > 10 THEN price * price * 99999.99 ELSE price * price * 11111.11 END",
+)
+
+
+@pytest.mark.parametrize("value", OF_MANY_DIGITS)
+def test_what_the_island_computes_has_all_digits(
+    value: str, tmp_path: Path, warehouse_url: str
+) -> None:
+    """Of decimals of 18 digits and less, DuckDB would keep 18 of what is made of them."""
+    queries = (
+        f"SELECT n, {value} AS found FROM kept ORDER BY n",
+        f"SELECT {value} AS found FROM kept WHERE {value} <> 7",
+        f"SELECT is_sale, sum({value}), max({value}) FROM kept GROUP BY 1 HAVING max({value}) > 1",
+    )
+    with opened(tmp_path, warehouse_url) as (store, connection, island):
+        commit(store, VALUES)
+        store.push(connection)
+        commit(store, [VALUES[1]] * 150)
+        for query in queries:
+            expected = sorted(map(repr, island.query(query, STAGED, plan=Plan.SHIP).rows))
+            for plan in (Plan.SPLIT, None):
+                found = sorted(map(repr, island.query(query, STAGED, plan=plan).rows))
+                assert found == expected, query
+                assert plan is None or island.plan is plan, query
 
 
 def test_values_at_their_limits_are_the_same_wherever_a_row_is(

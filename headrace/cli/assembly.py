@@ -118,7 +118,7 @@ class Engine:
                     for name, of in topics_of.items()
                 }
             )
-            crowd = Crowd(spark.sparkContext.defaultParallelism, self._clock)
+            crowd = Crowd(lambda: spark.sparkContext.defaultParallelism, self._clock)
             for flow in self._dataflows.values():
                 for stream in flow.borders:
                     batcher = Batcher(spark, stream, self._config, crowd, self._clock)
