@@ -114,7 +114,7 @@ OF_MANY_DIGITS = (
     "price * 12345678901.5",
     "price + 0.000000000000001",
     "1000000000 * price - price * price",
-    "CASE WHEN price * price * price > 10 THEN price * price * 99999.99 ELSE price * price * 11111.11 END",
+    "CASE WHEN n > 3 THEN price * price * 99999.99 ELSE price * price * 11111.11 END",
 )
 
 
