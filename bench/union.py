@@ -6,6 +6,7 @@ one that the island chooses; beside it, PostgreSQL alone with all of it merged.
 
 import statistics
 from collections.abc import Mapping
+from contextlib import ExitStack
 from itertools import count
 from typing import NamedTuple
 
@@ -13,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from adbc_driver_postgresql import dbapi
 
+from api import costs
 from api.plans import Plan
 from bench import analytics, postgres, union_table
 from bench.harness import Figures, Result, Setup, folder, timed
-from bench.union_table import BATCHES, Union, staged
+from bench.union_table import BATCHES, Union, calibrated, staged
 
 SMALL, LARGE = 200_000, 5_000_000
 PERCENT, PERCENT_QUICK = (100, 90, 75, 50, 25, 10, 5, 1, 0), (100, 50, 5, 1, 0)
@@ -60,12 +62,15 @@ def run(setup: Setup) -> Result:
     ratios: dict[str, list[float]] = {}
     figures: Figures = {}
     peers: dict[str, Figures] = {"postgres": {}}
+    rates: dict[int, Mapping[str, float]] = {}
     for size, shapes in ((small, tuple(SHAPES)), *(((large, SHAPES_LARGE),) * (not setup.quick))):
-        with (
-            folder(setup.folder, "core") as place,
-            postgres.server(place) as conninfo,
-            staged(place, postgres.url(conninfo), max(size, BATCHES)) as table,
-        ):
+        with ExitStack() as opened:
+            place = opened.enter_context(folder(setup.folder, "core"))
+            conninfo = opened.enter_context(postgres.server(place))
+            url = postgres.url(conninfo)
+            measured = calibrated(url)
+            rates[size] = costs.written(measured)
+            table = opened.enter_context(staged(place, url, max(size, BATCHES), measured))
             for percent in PERCENT_QUICK if setup.quick else PERCENT:
                 table.stage_only(percent)
                 for shape in shapes:
@@ -75,7 +80,7 @@ def run(setup: Setup) -> Result:
                     pushed = fetched_to_pushed(table, setup)
                     ratios |= {FETCH: pushed, f"{FETCH}_of_{size}": pushed}
                     figures |= planning(table)
-            plain, ours = beside_postgres(table, postgres.url(conninfo), setup)
+            plain, ours = beside_postgres(table, url, setup)
             at_main = [o / p for o, p in zip(ours, plain[SCAN], strict=True)]
             ratios |= {MAIN: at_main, f"{MAIN}_of_{size}": at_main}
             peers["postgres"] |= {
@@ -107,6 +112,7 @@ def run(setup: Setup) -> Result:
             "pushed_down_at_percent": PUSHED_AT,
             "planned": PLANNED,
             "chosen": {point.name: plan.value for point, plan in chosen.items()},
+            "rates": {str(size): of for size, of in rates.items()},
             "analytics": "its ratio is that of `bench analytics`, which tells more",
             "format": "Arrow",
         },

@@ -1,7 +1,7 @@
 """The tables of the union: trades, added up and by key, of any size; each batch is one tuple."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from api.calibrate import Calibration
 from api.catalogue import Catalogue
+from api.costs import Rates
 from api.cut import Freshness, Moment
 from api.island import Asked, Island, Setting
 from api.plans import Plan
@@ -17,6 +19,7 @@ from bench.harness import timed
 from bench.migrate_ours import Moving, anew, moving
 from bench.ours import FILE, Ours, arrivals
 from etl_procs import Batch, Dataflow, Transaction, by_count
+from headrace.clock import SystemClock
 from migrations.warehouse import DEFAULT, Warehouse
 
 BATCHES = 100
@@ -26,6 +29,8 @@ id INTEGER NOT NULL, account INTEGER NOT NULL, symbol TEXT NOT NULL, price NUMER
 quantity INTEGER NOT NULL, at TIMESTAMP NOT NULL"""
 SYMBOLS, ACCOUNTS = 50, 997
 TIMEOUT_MS = 600_000
+KNOWN = Rates()
+"""Those that an API has where nobody has measured others."""
 
 union = Dataflow("union_of")
 parts = union.stream("parts", "first INTEGER NOT NULL, rows INTEGER NOT NULL", batches=by_count(1))
@@ -98,29 +103,35 @@ class Union:
         return seconds()
 
 
+def calibrated(url: str) -> Rates:
+    """Measure the rates by which plans are chosen, as `headrace calibrate` does."""
+    with closing(Calibration(Warehouse(DEFAULT, url), SystemClock())) as calibration:
+        return calibration.rates()
+
+
 def asked(sql: str, plan: Plan | None = None) -> Asked:
     """Ask for what is staged, too."""
     return Asked(sql, (), Moment(Freshness.STAGED), TIMEOUT_MS, plan)
 
 
 @contextmanager
-def staged(folder: Path, url: str, count: int) -> Iterator[Union]:
+def staged(folder: Path, url: str, count: int, rates: Rates = KNOWN) -> Iterator[Union]:
     """Stage tables of so many rows."""
     each = count // BATCHES
     with Ours(folder, union, "strong", group=1) as ours:
         ours.feed(arrivals(parts, [(number * each, each) for number in range(BATCHES)]))
-    with over(folder, url, union) as opened:
+    with over(folder, url, union, rates) as opened:
         yield opened
 
 
 @contextmanager
-def over(folder: Path, url: str, flow: Dataflow) -> Iterator[Union]:
+def over(folder: Path, url: str, flow: Dataflow, rates: Rates = KNOWN) -> Iterator[Union]:
     """Open the tables of a dataflow, all of which a core has staged."""
     with ExitStack() as opened:
         move = opened.enter_context(moving(folder, url))
         anew(move.connection, flow)
         move.origin.feed(flow.name, [DEFAULT])
         catalogue = Catalogue.of({flow.name: flow})
-        island = Island(Setting((Warehouse(DEFAULT, url),), (folder / FILE,), catalogue))
+        island = Island(Setting((Warehouse(DEFAULT, url),), (folder / FILE,), catalogue, rates))
         opened.callback(island.close)
         yield Union(island, move, flow)

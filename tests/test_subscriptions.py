@@ -27,7 +27,7 @@ from api import events, subscriptions
 from api.grant import Scope
 from api.guard import Entrance
 from api.keyring import Keyring
-from etl_procs import Batch, Dataflow, Transaction, by_punctuation, reader, staging
+from etl_procs import Batch, Dataflow, Transaction, by_punctuation, staging, watch
 from etl_procs import trial as deposited
 from etl_procs.watch import Watch
 from migrations import warehouse
@@ -343,7 +343,7 @@ def test_nothing_is_told_before_the_disk_has_it(
         assert watching.batches("open", 1) == [len(durable)], "told before"
         durable.append(made.batch(made.flows[0]))
 
-    monkeypatch.setattr(reader, "make_durable", noted)
+    monkeypatch.setattr(watch, "make_durable", noted)
     for number in (1, 2, 3):
         assert watching.look()
         assert watching.batches("open", 1) == [number]
